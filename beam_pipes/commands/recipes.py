@@ -22,6 +22,8 @@ from beam_pipes.recipes.texts import FEATURE, LOSS_WEIGHTS
 from beam_pipes.recipes.written import spelled
 from beam_pipes.runners.progress import counted
 
+_DROPPING = ("min_tokens", "max_tokens", "dedup", "decontaminate")
+
 
 @with_groups
 def tokens_command(
@@ -72,8 +74,8 @@ def tokens_command(
             summary=lambda cache, declaration: forecast_of_packing(cache, declaration, pack_length),
         )
     except EmptySplitError as error:
-        dropping = {f"--{name.replace('_', '-')}": given.get(name) for name in ("min_tokens", "max_tokens", "dedup")}
-        if of_these := [f"{option} {value}" for option, value in dropping.items() if value is not None]:
+        dropping = {f"--{name.replace('_', '-')}": given.get(name) for name in _DROPPING}
+        if of_these := [f"{option} {shown}" for option, value in dropping.items() if (shown := _shown(value))]:
             error.add(f"Options that drop texts were given: {', '.join(of_these)}.")
         raise
 
@@ -153,6 +155,10 @@ def table_command(
         return [f"columns: {columns}", *_renamed(recipe), *_counts(cache, declaration), *_classes(recipe, cache)]
 
     _build(recipe, declaring, building, context.obj or [], summary=summary)
+
+
+def _shown(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
 
 
 def _refuse(options: Mapping[str, object], reason: str) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from beam_pipes.checks import choice, nearest_path
 from beam_pipes.errors import DeclarationError, TaskError, logger, without_stop
+from beam_pipes.identity.canonical import Asset
 from beam_pipes.recipes.column_types import types_of_partitions
 from beam_pipes.recipes.options import DELIMITER_HELP, FIELDS_HELP, Option, fields_of
 from beam_pipes.recipes.row_files import FORMATS as FORMATS
@@ -43,6 +44,7 @@ from beam_pipes.tasks.vocabularies.pretrained import (
 )
 from beam_pipes.tasks.vocabularies.tokenizers import BACKENDS
 from beam_pipes.transforms.chat import field_of, kept_fields
+from beam_pipes.transforms.dedup import DropContaminated
 from beam_pipes.typed import count, drop, stage
 
 if TYPE_CHECKING:
@@ -188,6 +190,18 @@ def tokens(
     min_tokens: Annotated[int | None, Option("drop texts with fewer tokens")] = None,
     max_tokens: Annotated[int | None, Option("drop texts with more tokens")] = None,
     dedup: Annotated[str | None, Option(f"keep only the first of duplicate texts: {', '.join(DEDUP)}")] = None,
+    decontaminate: Annotated[
+        Sequence[str], Option("drop texts that share words with this evaluation set (repeatable)", repeated=True)
+    ] = (),
+    decontaminate_fields: Annotated[
+        Sequence[str],
+        Option(
+            "field of evaluation sets that holds texts [that of the data]", name="--decontaminate-field", repeated=True
+        ),
+    ] = (),
+    decontaminate_words: Annotated[
+        int, Option("words in a row that make an overlap, case and punctuation aside", least=1)
+    ] = 13,
     backend: Annotated[str | None, Option(f"what encodes with a tokenizer.json: {', '.join(BACKENDS)} [auto]")] = None,
     parse_special: Annotated[
         bool | None,
@@ -214,6 +228,8 @@ def tokens(
             in `tokenizer_config.json` beside the file, else the first of the well-known ones that it has.
         min_tokens, max_tokens: texts with fewer or more are dropped, and counted.
         dedup: "exact" or "near" drops all but the first of equal or similar texts.
+        decontaminate, decontaminate_fields, decontaminate_words: files of evaluation sets; texts that share so many
+            words in a row with one are dropped, and counted by set, see `DropContaminated`.
         backend: which library encodes with a `tokenizer.json`, see `TokenizersVocabulary`.
         parse_special: whether `<|endoftext|>` in a text of a `tokenizer.json` is that special token. None, the default:
             it is text, as it is with all other tokenizers.
@@ -251,8 +267,10 @@ def tokens(
         max_tokens=max_tokens,
     )
     of = None if kind == "text" else call("stage", Code("text_of"), field=field)  # lines are compared unchanged
+    eval_fields = decontaminate_fields or (() if field is None else (field,))
+    sets = _evaluations(decontaminate, eval_fields, words=decontaminate_words, of=of)
     ids = call("FeatureSpec", "int32", shape=(None,), minimum=0, maximum=Code("vocabulary.vocab_size - 1"))
-    _declare(module, files, common, tokenizing, {FEATURE: ids}, keep=keep, dedup=dedup, of=of)
+    _declare(module, files, common, tokenizing, {FEATURE: ids}, keep=keep, dedup=dedup, of=of, clean=sets)
     text = module.text("Texts to token ids, as `beam-pipes tokens` declares them.")
     return Recipe(text, left_out=files.left_out)
 
@@ -276,6 +294,9 @@ def chat(
     keep_fields: Mapping[str, str] | Sequence[str] = (),
     max_tokens: int | None = None,
     dedup: str | None = None,
+    decontaminate: Sequence[str] = (),
+    decontaminate_fields: Sequence[str] = (),
+    decontaminate_words: int = 13,
     parse_special: bool | None = None,
     **options: Unpack[CommonOptions],
 ) -> Recipe:
@@ -353,7 +374,11 @@ def chat(
         module.use("beam_pipes.transforms.chat", "conversation_text")
     named = None if field == "messages" else field
     of = call("stage", Code("conversation_text"), field=named, tools_field=tools_field, drop_nulls=nulls)
-    _declare(module, files, common, tokenizing, features, keep=keep, dedup=dedup, of=of)
+    spoken = Code(of.text.replace("conversation_text", "spoken_text", 1))
+    sets = _evaluations(decontaminate, decontaminate_fields, words=decontaminate_words, of=spoken)
+    if sets is not None:
+        module.use("beam_pipes.transforms.chat", "spoken_text")
+    _declare(module, files, common, tokenizing, features, keep=keep, dedup=dedup, of=of, clean=sets)
     text_of_module = module.text("Messages to token ids, as `beam-pipes tokens --chat` declares them.")
     return Recipe(text_of_module, left_out=files.left_out)
 
@@ -368,11 +393,17 @@ def _declare(
     keep: Mapping[str, str],
     dedup: str | None,
     of: Code | None,
+    clean: Code | None,
 ) -> None:
     stages = [tokenizing]
-    if dedup is not None:
-        if of is not None and "text_of" in of.text:
+    for used in (clean, of if dedup is not None else None):
+        if used is not None and "text_of" in used.text:
             module.use("beam_pipes.recipes", "text_of")
+    if clean is not None:
+        module.use("beam_pipes", "Asset")
+        module.assign("clean", clean, "beam_pipes.transforms.dedup")
+        stages.insert(0, Code("clean"))
+    if dedup is not None:
         module.use("beam_pipes.transforms.dedup", "DropDuplicates")
         module.assign("duplicates", call(DEDUP[dedup], dedup, of=of), "beam_pipes.transforms.dedup")
         stages.insert(0, call("DropDuplicates", Code("source.output_type"), Code("duplicates.result")))
@@ -412,6 +443,24 @@ def _check(
             f"min_tokens={min_tokens} is more than max_tokens={max_tokens}: nothing would be left. Swap them "
             "(--min-tokens, --max-tokens)."
         )
+
+
+def _evaluations(files: Sequence[str], fields: Sequence[str], *, words: int, of: Code | None) -> Code | None:
+    """The stage that drops what overlaps with these evaluation sets, named by their files; None without any.
+
+    Raises `DeclarationError` or `SourceError` for a file that cannot be read as one.
+    """
+    if not files:
+        return None
+    sets: dict[str, str] = {}
+    for file in files:
+        name = os.path.basename(file).partition(".")[0]
+        sets[name if name not in sets else file] = file
+    field = fields[0] if len(fields) == 1 else tuple(fields) or None
+    DropContaminated({name: Asset(file) for name, file in sets.items()}, field=field, words=words).overlap("")
+    assets = {name: call("Asset", file) for name, file in sets.items()}
+    type_ = None if of is None else Code("source.output_type")
+    return call("DropContaminated", assets, field=field, words=None if words == 13 else words, of=of, type_=type_)
 
 
 # Files of rows.

@@ -19,7 +19,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,7 +53,7 @@ from beam_pipes.typed import count, drop, stage
 if TYPE_CHECKING:
     import tokenizers
 
-__all__ = ["ChatTemplate", "chat_tokens", "conversation_text"]
+__all__ = ["ChatTemplate", "chat_tokens", "conversation_text", "spoken_text"]
 
 # An answer that occurs in no template or conversation.
 _PROBE = "\ue0f0\ue0f1\ue0f2"
@@ -474,6 +474,30 @@ def conversation_text(
         return None
     compared = [[*map(completed, messages)], *([tools] if tools else [])]
     return json.dumps(compared, ensure_ascii=False, sort_keys=True, default=str)
+
+
+@stage
+def spoken_text(
+    record: object, *, field: str = "messages", tools_field: str | None = None, drop_nulls: bool = False
+) -> str | None:
+    """All texts of the messages and tools, one to a line, in which evaluation sets are looked for; None without any."""
+    try:
+        found = _conversation(record, field, tools_field, drop_nulls=drop_nulls)
+    except TaskError:
+        return None
+    return "\n".join(_texts_in(found)) or None
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            if key not in ("role", "type"):
+                yield from _texts_in(each)
+    elif isinstance(value, Sequence):
+        for each in value:
+            yield from _texts_in(each)
 
 
 def _conversation(

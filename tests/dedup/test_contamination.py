@@ -106,11 +106,11 @@ def test_options_and_sets_that_cannot_be(tmp_path: Path) -> None:
         DropContaminated({"a": "a.jsonl"})  # type: ignore[dict-item]
     with pytest.raises(DeclarationError, match=r"DropContaminated: words should be an integer of at least 1, got 0"):
         DropContaminated({"a": rows}, words=0)
-    with pytest.raises(DeclarationError, match=r"say which field of 'a' holds its texts \(field=\): q\."):
+    with pytest.raises(DeclarationError, match=r"say which field of .a. holds its texts, field= \(--decon.*\): q\."):
         DropContaminated({"a": rows}).overlap("x")
     with pytest.raises(DeclarationError, match=r"a row of 'a' has no field 'qq'; it has q\. Did you mean 'q'\?"):
         DropContaminated({"a": rows}, field="qq").overlap("x")
-    with pytest.raises(DeclarationError, match=r"no text of 'a' \(.*\) has 8 words. Lower least_words"):
+    with pytest.raises(DeclarationError, match=r"no text of 'a' \(.*\) has 8 words. Lower least_words \(--decon"):
         DropContaminated({"a": rows}, field="q").overlap("x")
     with pytest.raises(DeclarationError, match=r"of an unknown kind; known are \.csv, \.jsonl"):
         DropContaminated({"a": Asset(tmp_path / "a.xyz")}).overlap("x")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import random
 import re
 import tarfile
 from collections.abc import Callable
@@ -158,6 +159,48 @@ def test_duplicates_are_left_out(dedup: str, left: int, suffix: str) -> None:
 
     assert result.account.outputs == {"train": left}
     assert result.account.units["DropDuplicates"].dropped == {f"{dedup} duplicate": 4 - left}
+
+
+def test_every_text_with_words_of_an_evaluation_set_is_dropped(here: Path) -> None:
+    draw = random.Random(3)
+    word = [f"w{number}" for number in range(3000)]
+    questions = [" ".join(draw.choices(word, k=20)) for _ in range(30)]
+    Path("quiz.jsonl").write_text("".join(json.dumps({"q": each}) + "\n" for each in questions))
+    Path("lines.txt").write_text(" ".join(word[:13]))
+    clean = [" ".join(draw.choices(word, k=40)) for _ in range(30)]
+    # Other case and punctuation, and over the lines of a text.
+    shouted = [question.upper().replace(" ", ",\n", 7) for question in questions]
+    planted = [f"{text}\n{each} {text}" for text, each in zip(clean, shouted, strict=True)]
+    texts = [*clean, *planted, "so it begins: " + " - ".join(word[:13])]
+    Path("web.jsonl").write_bytes(json_lines([{"text": text} for text in texts]))
+    talk = [{"role": "user", "content": planted[0]}, {"role": "assistant", "content": "so"}]
+    first, rest = questions[1].split(" ", 8)[:8], questions[1].split(" ", 8)[8]
+    halves = [{"role": "user", "content": " ".join(first)}, {"role": "assistant", "content": rest}]
+    other = [{"role": "user", "content": "to be"}, {"role": "assistant", "content": "or not"}]
+    Path("talks.jsonl").write_bytes(json_lines([{"messages": each} for each in (talk, other, halves)]))
+    sets: dict[str, Any] = {"decontaminate": ["quiz.jsonl", "lines.txt"], "decontaminate_fields": ["q"]}
+
+    result = build(tokens("web.jsonl", tokenizer="bytes", **sets).declaration(), to="cache", workers=1)
+
+    assert result.account.units["DropContaminated"].dropped == {"overlaps quiz": 30, "overlaps lines": 1}
+    assert [row["tokens"].tolist() for row in Cache.open("cache")["train"]] == list(map(ids, clean))
+    byte_pairs("tokenizer.json")
+    Path("plain.jinja").write_text("{% for each in messages %}{{ each.role }}: {{ each.content }}\n{% endfor %}")
+    recipe = chat("talks.jsonl", tokenizer="tokenizer.json", template="plain.jinja", **sets)
+    assert build(recipe.declaration(), to="chat", workers=1).account.units["DropContaminated"].dropped == {
+        "overlaps quiz": 2
+    }
+
+    for options, message in [
+        (
+            {"decontaminate": ["quiz.jsonl"]},
+            r"a row of 'quiz' has no field 'text'; it has q\. Name it: field= \(--decont",
+        ),
+        ({**sets, "decontaminate": ["none.jsonl"]}, r"none\.jsonl' cannot be read: No such file"),
+        ({**sets, "decontaminate": ["a.xyz"]}, r"'a' is .*a\.xyz', of an unknown kind; known are \.csv"),
+    ]:
+        with pytest.raises((DeclarationError, SourceError), match=message):
+            tokens("web.jsonl", tokenizer="bytes", **options)
 
 
 def test_splits_by_a_field_keep_together_what_is_the_same_in_it() -> None:

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,6 +82,8 @@ class DropContaminated(Pipeline):
         words: words in a row that make an overlap.
         least_words: of shorter evaluation texts.
         normalize: applied to both sides; it decides which differences do not count.
+        of: gives the text of a record, or None for one without, which stays. Default: the record is the text.
+        type_: the class of the records.
         name: the stage's name.
 
     Raises `DeclarationError` for options that cannot be, and, where the sets are read, for a file of an unknown kind, a
@@ -96,6 +98,8 @@ class DropContaminated(Pipeline):
         words: int = 13,
         least_words: int = 8,
         normalize: Callable[[str], str] = letters_and_digits,
+        of: Callable[[Any], str | None] | None = None,
+        type_: type = str,
         name: str = "DropContaminated",
     ) -> None:
         if not evaluations or not all(isinstance(asset, Asset) for asset in evaluations.values()):
@@ -104,18 +108,20 @@ class DropContaminated(Pipeline):
                 f"got {brief(evaluations)}.",
                 stage=name,
             )
-        super().__init__(input_type=str, output_type=str, name=name)
+        super().__init__(input_type=type_, output_type=type_, name=name)
         self.evaluations = dict(evaluations)
         self.fields = (field,) if isinstance(field, str) else None if field is None else tuple(field)
         self.words = integer(words, least=1, what=f"{name}: words")
         self.least_words = min(integer(least_words, least=1, what=f"{name}: least_words"), self.words)
         self.normalize = normalize
+        self.of = of
 
-    def transform(self, text: str) -> list[str]:
-        found = self.overlap(text)
+    def transform(self, input_object: Any) -> list[object]:
+        text = input_object if self.of is None else self.of(input_object)
+        found = self.overlap(text or "")
         if found is None:
-            return [text]
-        dropped: list[str] = self.drop(f"overlaps {found.evaluation}")
+            return [input_object]
+        dropped: list[object] = self.drop(f"overlaps {found.evaluation}")
         return dropped
 
     def overlap(self, text: str) -> Overlap | None:
@@ -150,7 +156,7 @@ class DropContaminated(Pipeline):
             if not by_width:
                 raise DeclarationError(
                     f"{self.name}: no text of {evaluation!r} ({os.fspath(asset)!r}) has {self.least_words} words. "
-                    "Lower least_words, or normalize less.",
+                    "Lower least_words (--decontaminate-words), or normalize less.",
                     stage=self.name,
                 )
             for width, numbers in sorted(by_width.items(), reverse=True):
@@ -185,14 +191,15 @@ class DropContaminated(Pipeline):
         assert isinstance(row, Mapping)
         if self.fields is None:
             raise DeclarationError(
-                f"{self.name}: say which field of {evaluation!r} holds its texts (field=): {', '.join(map(str, row))}.",
+                f"{self.name}: say which field of {evaluation!r} holds its texts, field= (--decontaminate-field): "
+                f"{', '.join(map(str, row))}.",
                 stage=self.name,
             )
         for field in self.fields:
             if field not in row:
                 raise DeclarationError(
                     f"{self.name}: a row of {evaluation!r} has no field {field!r}; it has "
-                    f"{', '.join(map(str, row))}.{nearest(field, row)}",
+                    f"{', '.join(map(str, row))}.{nearest(field, row)} Name it: field= (--decontaminate-field).",
                     stage=self.name,
                 )
             if isinstance(text := row[field], str):
