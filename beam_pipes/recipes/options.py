@@ -121,6 +121,22 @@ def limit_of(text: str) -> MaxBad:
         ) from None
 
 
+def ends_of(text: str) -> tuple[str, dict[str, str | float | None]]:
+    """`when:train=2024-06-01,eval` → `("when", {"train": "2024-06-01", "eval": None})`."""
+    field, colon, splits = text.partition(":")
+    ends: dict[str, str | float | None] = {}
+    for each in splits.split(","):
+        name, _, end = each.partition("=")
+        is_whole, is_number = (re.fullmatch(form, end, re.ASCII) for form in (r"-?\d+", r"-?\d+\.\d+"))
+        ends[name.strip()] = int(end) if is_whole else float(end) if is_number else end.strip() or None
+    if not (field and colon) or len(ends) < 2 or "" in ends:
+        raise DeclarationError(
+            "--split-by-time should be a column, and splits with the times at which they end, such as "
+            f"when:train=2024-06-01,eval; got {text!r}."
+        )
+    return field, ends
+
+
 def shares_of(text: str) -> dict[str, float]:
     """`train=0.99,eval=0.01` → `{"train": 0.99, "eval": 0.01}`."""
     shares: dict[str, float] = {}

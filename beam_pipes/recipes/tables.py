@@ -30,7 +30,7 @@ from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.format.dtypes import FLOATS, INTEGERS, NAMES, numpy_dtype
 from beam_pipes.format.spec import ColumnValues
 from beam_pipes.recipes.column_types import EXACT, types_of_parquet, types_of_rows
-from beam_pipes.recipes.options import CLASSES_HELP, DELIMITER_HELP, Option, columns_of, names_of, types_of
+from beam_pipes.recipes.options import CLASSES_HELP, DELIMITER_HELP, Option, columns_of, ends_of, names_of, types_of
 from beam_pipes.recipes.row_files import assign_source, files_of, format_of, reading_of, type_of_text
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
 from beam_pipes.sources.arrow_values import numbers_in
@@ -313,6 +313,13 @@ def table(
     decimal: Annotated[
         str | None, Option("character between the digits of floats in CSV and TSV, such as , [.]")
     ] = None,
+    split_by_time: Annotated[
+        tuple[str, Mapping[str, str | float | None]] | None,
+        Option(
+            "COLUMN:SPLIT=END,SPLIT: splits by time, each up to its END, such as when:train=2024-06-01,eval",
+            read=ends_of,
+        ),
+    ] = None,
     **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From rows to a cache of their columns: `5.1,2,bee` → `{"length": 5.1, "wings": 2, "label": 0}`.
@@ -333,12 +340,18 @@ def table(
         columns: those that are stored, besides the label and `by`. Default: all.
         names: of the columns of CSV and TSV without a header, from the first to the last.
         decimal: between the digits of floats in CSV and TSV: "," for `1,5`, with delimiter=";". Default: ".".
+        split_by_time: a column and the ends of `SplitByTime`, instead of `splits`: `("when", {"train": "2024-06-01",
+            "eval": None})` has rows before June in "train", all others in "eval".
         options: see `Common`. `by` is a column.
 
     Raises `DeclarationError` if a column does not exist, types are unknown, or there are no rows.
     """
     common = Common.of("table", options)
-    by = common.by
+    by, (time, ends) = common.by, split_by_time or (None, {})
+    if time is not None and common.splits is not None:
+        raise DeclarationError(
+            "splits have shares or ends in time, and both are given: omit --split or --split-by-time."
+        )
     files = files_of(data)
     kind = format_of(files, format)
     if kind not in ("csv", "json", "parquet", "tsv"):
@@ -347,7 +360,7 @@ def table(
     reading = reading_of(
         files, kind, delimiter=delimiter, null=null, names=names or (), decimal=decimal, renamed=renamed
     )
-    among = None if columns is None else [*columns, *(name for name in (label, by) if name is not None)]
+    among = None if columns is None else [*columns, *(name for name in (label, by, time) if name is not None)]
     if kind == "parquet":
         inferred, partitions = types_of_parquet(files, declared=types or (), among=among)
     else:
@@ -359,7 +372,9 @@ def table(
             known(column, among=inferred, what="column", where="columns")
         skipped = dict.fromkeys({*inferred} - {*(among or ())}, "skip")
         types = {**skipped, **(types or {})}
-    chosen = _chosen(inferred, types or {}, label=label, by=by, may_skip_others=kind == "json", is_text=is_text)
+    chosen = _chosen(
+        inferred, types or {}, label=label, by=by, time=time, may_skip_others=kind == "json", is_text=is_text
+    )
     if by is not None and by == label:
         common = dataclasses.replace(common, by=LABEL)
     module = Module()
@@ -404,11 +419,35 @@ def table(
         left_out=sorted({*inferred, *(types or {})} - {*chosen}) if kind == "json" and columns is None else None,
         inferred=guessed or None if kind == "json" else None,
     )
-    module.declare(common, [making], features=features, analyzers=[Code("classes")] if is_learned else None)
+    splits = None
+    if time is not None:
+        _check_times(time, chosen[time], ends, label=label)
+        module.use("beam_pipes.transforms.by_key", "SplitByTime")
+        splits = call("SplitByTime", dict(ends), field=time)
+    analyzers = [Code("classes")] if is_learned else None
+    module.declare(common, [making], features=features, analyzers=analyzers, splits=splits)
     shown = ", ".join([*features][:6]) + (", …" if len(features) > 6 else "")
     loads = f"from beam_pipes.loader import Loader\nfor batch in Loader(SPLIT, batch_size=ROWS): ...  # {shown}"
     text = module.text("Rows and their types, as `beam-pipes table` declares them.")
     return Recipe(text, loads, rows=256, left_out=files.left_out, renamed=renamed)
+
+
+def _check_times(column: str, dtype: str, ends: Mapping[str, str | float | None], *, label: str | None) -> None:
+    """Raises `DeclarationError` for a column whose values cannot be compared with the ends of splits."""
+    if column == label:
+        raise DeclarationError(f"split_by_time: the column {column!r} is the label. Name the column of the time.")
+    are_dates = any(isinstance(end, str) for end in ends.values())
+    if are_dates != (dtype == "str") or not (are_dates or dtype in INTEGERS or dtype in FLOATS):
+        like = "2024-06-01" if dtype == "str" else "1717200000, or a year, as the column has them"
+        raise DeclarationError(
+            f"split_by_time: the column {column!r} is {dtype}, and the ends are {'dates' if are_dates else 'numbers'}: "
+            f"{', '.join(str(end) for end in ends.values() if end is not None)}. "
+            + (
+                f"Give ends that can be compared with it, such as {like}."
+                if dtype == "str" or dtype in INTEGERS or dtype in FLOATS
+                else "Name a column of dates or numbers."
+            )
+        )
 
 
 def _chosen(
@@ -417,12 +456,14 @@ def _chosen(
     *,
     label: str | None,
     by: str | None,
+    time: str | None,
     may_skip_others: bool,
     is_text: bool,
 ) -> dict[str, str]:
     """Column → dtype of what is stored. `may_skip_others`: rows that were not sampled may have more columns."""
     checked = [column for column, dtype in given.items() if dtype != "skip" or not may_skip_others]
-    for option, column in (("label", label), ("by", by), *(("types", column) for column in checked)):
+    kept = (("label", label), ("by", by), ("split_by_time", time))
+    for option, column in (*kept, *(("types", column) for column in checked)):
         if column is not None:
             known(column, among=inferred, what="column", where=option)
     for column, dtype in given.items():
@@ -437,7 +478,7 @@ def _chosen(
             )
     chosen = {column: given.get(column, dtype) for column, dtype in inferred.items()}
     chosen = {column: dtype for column, dtype in chosen.items() if dtype != "skip"}
-    for option, column in (("label", label), ("by", by)):
+    for option, column in kept:
         if column is not None and column not in chosen:
             raise DeclarationError(f"{option}: the column {column!r} is skipped by its type. Keep it.")
     if label is not None and label != LABEL and LABEL in chosen:

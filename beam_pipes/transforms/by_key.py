@@ -6,23 +6,28 @@
 | draw | a number from 0 to 1 that depends only on (seed, stage's name, key) |
 
 `SampleByKey` keeps a sample of keys, with all the records of each; `SplitByKey` sends all records of a key to the same
-split.
+split. `SplitByTime` splits before and after a time, `SplitByField` as a field says.
 """
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import datetime
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_pipes.analysis import Result
 from beam_pipes.engine.graph import brief
 from beam_pipes.engine.records import current_context
-from beam_pipes.errors import DeclarationError
+from beam_pipes.engine.statistics import plain_number
+from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.transforms.dedup.row_file import record_place
 from beam_pipes.typed import Pipeline, RandomPartition
 
-__all__ = ["SOURCE_FILE", "GroupKey", "SampleByKey", "SplitByField", "SplitByKey"]
+__all__ = ["SOURCE_FILE", "GroupKey", "SampleByKey", "SplitByField", "SplitByKey", "SplitByTime"]
 
 
 class SourceFile:
@@ -196,7 +201,7 @@ class SplitByField(Pipeline):
 
         {"text": "to be", "split": "train"}  → train: {"text": "to be"}
 
-    Raises `DeclarationError` for a record that names another one.
+    Raises `TaskError` for a record that names another one.
     """
 
     def __init__(self, splits: Sequence[str], *, field: str, type_: type = dict, name: str = "SplitByField") -> None:
@@ -207,10 +212,89 @@ class SplitByField(Pipeline):
     def transform(self, input_object: Mapping[str, object]) -> dict[str, list[object]]:
         split = input_object.get(self.field)
         if split not in self.splits:
-            raise DeclarationError(
-                f"{self.name}: the field {self.field!r} should be one of the splits {', '.join(self.splits)}, found "
+            raise TaskError(
+                f"the field {self.field!r} should be one of the splits {', '.join(self.splits)}, found "
                 f"{split!r}. Repair the record, or drop such records (--on-error drop).",
-                stage=self.name,
+                field=self.field,
             )
         rest = {name: value for name, value in input_object.items() if name != self.field}
         return {name: [rest] if name == split else [] for name in self.splits}
+
+
+# A date, and maybe a time of day and a zone. What is beyond a microsecond is cut off.
+_ISO = re.compile(
+    r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))? ?(?:(Z)|([+-]\d\d):?(\d\d)?)?)?", re.ASCII
+)
+
+Time = str | float
+
+
+class SplitByTime(Pipeline):
+    """Sends each record to the output in whose time its own lies: what is learned from is older than what is tested.
+
+        SplitByTime({"train": "2024-06-01", "eval": None}, field="when")
+
+        {"when": "2024-05-31 23:59"} → train
+        {"when": "2024-06-01"}       → eval
+
+    The choice depends on the record's time and the ends alone, so records keep their output when others are added.
+
+    Args:
+        ends: output → the time at which it ends, which belongs to the next one; from the earliest to the last, whose
+            end is None. A time is text in ISO 8601, such as 2024-06-01 or 2024-06-01T12:00Z, or a number, such as a
+            year or seconds since 1970: as the field has them.
+        field: the field of the time.
+        type_: the class of records. Default: dict, an example.
+        name: the stage's name.
+
+    Raises `DeclarationError` if the ends are not in order, `TaskError` for a record without a time, or with one that
+    cannot be compared with them: a number instead of a date, or a time with a zone where the ends have none.
+    """
+
+    def __init__(
+        self, ends: Mapping[str, Time | None], *, field: str, type_: type = dict, name: str = "SplitByTime"
+    ) -> None:
+        *times, last = [*ends.values()] or [""]
+        found = [_moment(time, like=times[0]) for time in times]
+        moments: list[Any] = [moment for moment in found if moment is not None]
+        if last is not None or not moments or len(moments) < len(times) or moments != sorted({*moments}):
+            raise DeclarationError(
+                f"{name}: the outputs should end at times of one kind, from the earliest to None, got {dict(ends)!r}. "
+                "Example: {'train': '2024-06-01', 'eval': None}.",
+                stage=name,
+            )
+        super().__init__(input_type=type_, output_type=dict.fromkeys(ends, type_), name=name)
+        self.ends = dict(ends)
+        self.field = field
+        self._moments = moments
+        self._like = times[0]
+
+    def transform(self, input_object: Mapping[str, object]) -> dict[str, list[object]]:
+        moment = _moment(found := input_object.get(self.field), like=self._like)
+        if moment is None:
+            raise TaskError(
+                f"the field {self.field!r} should be a time that can be compared with {self._like!r}, "
+                f"found {brief(found)}. Give the ends as the field has its times, or drop such records "
+                "(--on-error drop).",
+                field=self.field,
+            )
+        number = bisect.bisect_right(self._moments, moment)
+        return {name: [input_object] if at == number else [] for at, name in enumerate(self.ends)}
+
+
+def _moment(time: object, *, like: object) -> float | datetime.datetime | None:
+    """A time to be compared with others; None for one that is missing, or not of the kind of `like`."""
+    if isinstance(like, str):
+        match = _ISO.fullmatch(time.strip()) if isinstance(time, str) else None
+        of_like = _ISO.fullmatch(like.strip())
+        if match is None or of_like is None or any(match.group(5, 6)) != any(of_like.group(5, 6)):
+            return None
+        date, minutes, seconds, fraction, utc, hours, rest = match.groups()
+        zone = "+00:00" if utc else f"{hours}:{rest or '00'}" if hours else ""
+        text = f"{date}T{minutes or '00:00'}{seconds or ':00'}.{(fraction or '')[:6].ljust(6, '0')}{zone}"
+        try:
+            return datetime.datetime.fromisoformat(text)
+        except ValueError:  # 2024-02-30
+            return None
+    number: Any = plain_number(time)
+    return number if type(number) in (int, float) and not math.isnan(number) else None

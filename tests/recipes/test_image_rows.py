@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from beam_pipes import Cache
-from beam_pipes.errors import DatasetError, DeclarationError, StageError
+from beam_pipes.errors import DatasetError, DeclarationError, StageError, TaskError
 from beam_pipes.recipes import images
 from beam_pipes.recipes.written import Recipe
 from beam_pipes.runners import build
@@ -148,7 +148,7 @@ def test_a_column_names_the_split() -> None:
 def test_a_record_of_another_split_is_refused() -> None:
     stage = SplitByField(["train"], field="split")
     assert stage.transform({"a": 1, "split": "train"}) == {"train": [{"a": 1}]}
-    with pytest.raises(DeclarationError, match="the field 'split' should be one of the splits train, found 'dev'"):
+    with pytest.raises(TaskError, match="the field 'split' should be one of the splits train, found 'dev'"):
         stage.transform({"a": 1, "split": "dev"})
 
 
