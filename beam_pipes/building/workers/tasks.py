@@ -14,7 +14,6 @@ import dataclasses
 import selectors
 import signal
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
@@ -104,16 +103,20 @@ class Workers(abc.ABC, Generic[Task, Report, R]):
     def look(self) -> None:
         """Called several times a second, and after messages."""
 
-    def run(self, tasks: Sequence[Task], watcher: Watcher) -> list[Report]:
+    def run(self, tasks: Sequence[Task] | Iterator[Task], watcher: Watcher) -> list[Report]:
         """Runs all tasks; reports come in the order in which tasks finish.
+
+        The next task of an iterator is asked for when a worker is free. Those of a sequence are run in the order of
+        their sizes: a large one at the end would be waited for.
 
         Raises what a task raised, or what `died` raises.
         """
         self.watcher = watcher
-        left = deque(sorted(tasks, key=lambda task: -task.shard.num_bytes))  # a large one at the end is waited for
+        if isinstance(tasks, Sequence):
+            tasks = iter(sorted(tasks, key=lambda task: -task.shard.num_bytes))
         reports: list[Report] = []
-        while left and self._idle:
-            self.begin(self._idle.pop(), left.popleft())
+        while self._idle and (task := next(tasks, None)) is not None:
+            self.begin(self._idle.pop(), task)
         while self.running:
             for ready, _ in self._selector.select(timeout=self.look_secs):
                 running = self.running[ready.fileobj]
@@ -130,8 +133,8 @@ class Workers(abc.ABC, Generic[Task, Report, R]):
                     reports.append(self.report(running, value))
                     watcher.finished(running.task)
                     self.end(running)
-                    if left:
-                        self.begin(running.worker, left.popleft())
+                    if (task := next(tasks, None)) is not None:
+                        self.begin(running.worker, task)
                     else:
                         self._idle.append(running.worker)
             self.look()
