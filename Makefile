@@ -35,7 +35,7 @@ FLINK_STAMP := $(VENV)/flink/.installed
 STUBS := beam_pipes/transforms/fn/__init__.pyi
 DEMO_DIR ?= .demo/python_source
 
-.PHONY: install browser demo test pythons lint docs bench gpu clean
+.PHONY: install browser slurm demo test pythons lint docs bench gpu clean
 install: $(STAMP) $(STUBS) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(BOOT_STAMP) $(AZURITE_STAMP)
 
 $(STAMP): setup.py pyproject.toml constraints.txt
@@ -102,11 +102,17 @@ browser:
 	    { $(SUDO) apt-get update -qq && $(SUDO) env DEBIAN_FRONTEND=noninteractive \
 	      apt-get install -qq --yes --no-install-recommends chromium chromium-driver; }
 
+# A real Slurm for the tests, 20 MB: what is installed, else Debian's. Nothing of it is started here.
+slurm:
+	command -v sbatch > /dev/null && PATH="$$PATH:/usr/sbin" command -v slurmctld > /dev/null || \
+	    { $(SUDO) apt-get update -qq && $(SUDO) env DEBIAN_FRONTEND=noninteractive \
+	      apt-get install -qq --yes --no-install-recommends slurmctld slurmd slurm-client; }
+
 demo: $(STAMP)
 	$(BIN)/beam-pipes build examples.python_source:declaration --to $(DEMO_DIR)
 	$(BIN)/python -m examples.load_batches $(DEMO_DIR)
 
-test: $(STAMP) $(STUBS) $(SEQIO_STAMP) $(DALI_STAMP) $(TORCHTITAN_STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(BOOT_STAMP) $(AZURITE_STAMP) $(FLINK_STAMP) browser
+test: $(STAMP) $(STUBS) $(SEQIO_STAMP) $(DALI_STAMP) $(TORCHTITAN_STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(BOOT_STAMP) $(AZURITE_STAMP) $(FLINK_STAMP) browser slurm
 	$(BIN)/python -m compileall -q $(OURS)
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 $(PYTEST_ARGS)
 

@@ -63,7 +63,7 @@ ROOMS: dict[str, Room] = {
     "typed": Room(1, 2492, "declaring by functions, typed pipelines, DAGs", ENGINE | SOURCES),
     "building": Room(
         1,
-        8762,
+        8765,
         "declaration → analysis → plan → shards → commit; `workers/` supervises processes, `care/` looks after caches",
         ENGINE | SOURCES | {"analysis"},
     ),
@@ -76,7 +76,7 @@ ROOMS: dict[str, Room] = {
     ),
     "runners": Room(
         1,
-        4130,
+        5128,
         "who runs a build: local, Flink, Dataflow, job servers",
         ENGINE | SOURCES | {"typed", "analysis", "building", "beam"},
         offers=frozenset({"tasks"}),
@@ -156,7 +156,7 @@ ROOMS: dict[str, Room] = {
     ),
     "commands": Room(
         3,
-        3546,
+        3574,
         "the command line",
         ENGINE
         | SOURCES

@@ -37,6 +37,7 @@ SUMMARIES = {
     "jobs": "Show the jobs that build a cache on other runners, and whether each is still running.",
     "attach": "Wait for the jobs of a cache, with progress, and finish the build as the command that started it would.",
     "cancel": "Cancel the jobs of a cache that are still running; finished shards are kept.",
+    "work": "Take source shards of a job until none is left; what the workers of Slurm and Kubernetes jobs run.",
     "gc": "Remove old and unfinished snapshots and leftovers of dead builds; never while a build is writing.",
     "dead": "Count dead letters by stage and error, and show the first few with record, location and traceback.",
     "replay-dead": "Rerun a cache's dead letters and publish the result that a build of the repaired declaration "
@@ -92,6 +93,7 @@ _CHAPTERS = {
     "when": "loading",
     "who": "loading",
     "why": "records",
+    "work": "build",
 }
 
 

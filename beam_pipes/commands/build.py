@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -286,6 +287,23 @@ def cancel_command(path: Annotated[str, typer.Argument(help="cache directory")])
             _say(f"{each.record} has ended ({each.state.words}). Run the build again to continue.")
     if left:
         raise typer.Exit(1)
+
+
+def work_command(
+    order: Annotated[str, typer.Argument(help="the order of a job, as its launcher or its script prints it")],
+    processes: Annotated[int | None, typer.Option(min=1, help="worker processes [all cores]")] = None,
+    worker: Annotated[str | None, typer.Option(help="name of this worker [host and process]")] = None,
+) -> None:
+    """Take source shards of a job until none is left; what the workers of Slurm and Kubernetes jobs run.
+
+    Any number of them may run on any machines that see the cache's directory; one of them publishes.
+
+    Example: beam-pipes work /shared/books/snapshots/3f9a5b21c04d77e6/tasks/9d1c/order-…
+    """
+    from beam_pipes.runners.claims import main
+
+    name = worker if worker is not None else f"{os.uname().nodename}-{os.getpid()}"
+    raise typer.Exit(main(order, worker=name, processes=processes or len(os.sched_getaffinity(0))))
 
 
 def chaos_command(

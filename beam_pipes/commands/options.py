@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # most uses of these commands name no tasks, and start faster
     from beam_pipes.recipes.options import Option
     from beam_pipes.tasks.caches.cache_tasks import TaskCache
 
-RUNNERS = ("local", "direct", "dataflow", "portable", "prism", "flink")
+RUNNERS = ("local", "direct", "dataflow", "portable", "prism", "flink", "slurm", "kubernetes")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,9 +41,9 @@ class Running:
     """The options that choose the runner and how it works. A field is an option: its name, its help and its default."""
 
     runner: Annotated[str, typer.Option(help=f"runner: {', '.join(RUNNERS)}")] = "local"
-    workers: Annotated[int | None, typer.Option(help="number of worker processes, local runner only [all cores]")] = (
-        None
-    )
+    workers: Annotated[
+        int | None, typer.Option(help="local: worker processes [all cores]; slurm, kubernetes: jobs of the array")
+    ] = None
     job_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT of a running job server [portable, flink]")] = None
     environment_type: Annotated[
         str | None, typer.Option(help=f"how workers are started: {', '.join(ENVIRONMENT_TYPES)} [LOOPBACK]")
@@ -79,9 +79,16 @@ class Running:
                     "Choose --runner direct, or leave them out."
                 )
             return LocalOptions(workers=self.workers)
+        if self.runner in ("slurm", "kubernetes"):
+            from beam_pipes.runners.clusters import KubernetesOptions, SlurmOptions
+
+            workers = [] if self.workers is None else [f"--workers={self.workers}"]
+            kind = SlurmOptions if self.runner == "slurm" else KubernetesOptions
+            return kind.from_args([*workers, *beam_args])
         if self.workers is not None:
             raise DeclarationError(
-                f"--workers belongs to --runner local; {self.runner!r} takes Beam's options after --."
+                f"--workers belongs to --runner local, slurm and kubernetes; {self.runner!r} takes Beam's options "
+                "after --."
             )
         if self.runner == "dataflow":
             from beam_pipes.runners.dataflow import DataflowOptions

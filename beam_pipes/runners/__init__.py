@@ -14,6 +14,8 @@ from beam_pipes.extras import loaded_on_first_use
 if TYPE_CHECKING:
     from beam_pipes.runners.build import BuildResult as BuildResult
     from beam_pipes.runners.build import build as build
+    from beam_pipes.runners.clusters import KubernetesOptions as KubernetesOptions
+    from beam_pipes.runners.clusters import SlurmOptions as SlurmOptions
     from beam_pipes.runners.dataflow import DataflowOptions as DataflowOptions
     from beam_pipes.runners.flink import FlinkOptions as FlinkOptions
     from beam_pipes.runners.jobs import attach as attach
@@ -35,6 +37,7 @@ __getattr__, _names = loaded_on_first_use(
     {
         "build": "BuildResult build",
         "beam_pipes.tasks.caches.cache_tasks": "TaskCache cache_tasks task_declaration",
+        "clusters": "KubernetesOptions SlurmOptions",
         "dataflow": "DataflowOptions",
         "flink": "FlinkOptions",
         "jobs": "attach cancel read_jobs",

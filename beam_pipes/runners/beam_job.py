@@ -96,19 +96,9 @@ class BeamRunner:
             launches.append(secrets.token_hex(8))
             analysis_graph(pipeline, handle, root, tasks, launch=launches[-1])
 
-        draft = LaunchRecord(
-            directory=directory,
-            runner=self.options.NAME,
-            launcher=this_process(),
-            needs_launcher=self.options.needs_this_process() is not None,
-            fingerprints={name: place.rpartition("/")[0] for task in tasks for name, place in task.places.items()},
-            num_shards=len(tasks),
-            started_at=time.time(),
-            declaration=handle.reference,
-            name=handle.get().name,
-        )
+        draft = draft_of_analysis(handle, root, tasks, self.options)
         try:
-            _attempted(self.options, draft, add)
+            attempted(self.options, draft, lambda: _run(self.options, draft, add, lambda: None))
         finally:
             if not records_in(directory):  # a job that goes on reads its tasks
                 for each in launches:
@@ -142,20 +132,26 @@ class BeamRunner:
 
             build_graph(pipeline, handle, header, prepared.pop() if prepared else plan.tasks_left())
 
-        figures = _attempted(self.options, _of_build(handle, plan, self.options, keep=order.keep), add, look)
-        forget(header.directory, TASKS)
-        remove_temporaries(header.storage, header.root)  # of workers that were lost
-        manifest = Cache.open(header.root).manifest
-        counts.set_to(Account.from_json(manifest.accounting))
-        counts.done_shards = counts.num_shards
-        order.progress.update(counts)
-        return Built(manifest=manifest, figures=figures)
+        draft = draft_of_build(handle, plan, self.options, keep=order.keep)
+        return published(order, attempted(self.options, draft, lambda: _run(self.options, draft, add, look), look))
+
+
+def published(order: Order, figures: dict[str, object]) -> Built:
+    """What the job of an order has published, after removing what its workers left."""
+    header, counts = order.plan.header, order.counts
+    forget(header.directory, TASKS)
+    remove_temporaries(header.storage, header.root)  # of workers that were lost
+    manifest = Cache.open(header.root).manifest
+    counts.set_to(Account.from_json(manifest.accounting))
+    counts.done_shards = counts.num_shards
+    order.progress.update(counts)
+    return Built(manifest=manifest, figures=figures)
 
 
 def launch(handle: DeclarationHandle, plan: BuildPlan, *, options: BeamOptions, keep: int | None) -> LaunchRecord:
     """Submits the build and returns once its job runs; returns the record of the job, or of the one already running."""
     tell_of_other_builds(plan.header, options.NAME)
-    draft = _of_build(handle, plan, options, keep=keep)
+    draft = draft_of_build(handle, plan, options, keep=keep)
     if (living := living_job(draft)) is not None:
         return living
     with beam_pipeline(options.named(draft.name, draft.snapshot)) as (pipeline, beam_args):
@@ -186,7 +182,26 @@ def write_template(handle: DeclarationHandle, plan: BuildPlan, *, options: BeamO
 _START_SECS = 120.0
 
 
-def _of_build(handle: DeclarationHandle, plan: BuildPlan, options: BeamOptions, *, keep: int | None) -> LaunchRecord:
+def draft_of_analysis(
+    handle: DeclarationHandle, root: str, tasks: Sequence[AnalysisTask], options: BeamOptions
+) -> LaunchRecord:
+    """The record of a job for a round of an analysis, without the facts known only at submission."""
+    return LaunchRecord(
+        directory=f"{root}/{ANALYSES}",
+        runner=options.NAME,
+        launcher=this_process(),
+        needs_launcher=options.needs_this_process() is not None,
+        fingerprints={name: place.rpartition("/")[0] for task in tasks for name, place in task.places.items()},
+        num_shards=len(tasks),
+        started_at=time.time(),
+        declaration=handle.reference,
+        name=handle.get().name,
+    )
+
+
+def draft_of_build(
+    handle: DeclarationHandle, plan: BuildPlan, options: BeamOptions, *, keep: int | None
+) -> LaunchRecord:
     """The record of a build's job, without the facts known only at submission."""
     from beam_pipes.building.shard_output import WRITE
 
@@ -223,11 +238,13 @@ def _put_on_record(draft: LaunchRecord, result: object, beam_args: Sequence[str]
     return record
 
 
-def _attempted(
-    options: BeamOptions, draft: LaunchRecord, add: Callable[[object], None], look: Callable[[], None] = lambda: None
+def attempted(
+    options: BeamOptions,
+    draft: LaunchRecord,
+    run: Callable[[], dict[str, object]],
+    look: Callable[[], None] = lambda: None,
 ) -> dict[str, object]:
-    """Runs the pipeline that `add` makes as a job, or waits for the one that already does this work; returns its
-    metrics.
+    """What `run` returns, which submits a job; or waits for the job that already does this work.
 
     If a job is lost, submits another one while attempts remain.
     """
@@ -238,7 +255,7 @@ def _attempted(
             if living is not None:
                 return _attached(living, look)
             submitted += 1
-            return _run(options, draft, add, look)
+            return run()
         except JobLostError as error:
             attempt = max(submitted, 1)
             if any(record.state().lives for record in records_in(draft.directory)):
@@ -314,7 +331,7 @@ def _attached(record: LaunchRecord, look: Callable[[], None]) -> dict[str, objec
     try:
         state = follow(record, look)
     except KeyboardInterrupt:
-        _cancel(_cancelling(record, None))
+        cancelled(_cancelling(record, None))
         raise
     if state.ended:
         record.remove()
@@ -398,12 +415,12 @@ def _followed(result: PipelineResult, look: Callable[[], None], *, cancel: Calla
             while not wait([ended], timeout=LOOK_EVERY_SECS).done:
                 look()
         except KeyboardInterrupt:
-            _cancel(cancel)
+            cancelled(cancel)
             raise
         return ended.result()
 
 
-def _cancel(cancel: Callable[[], None]) -> None:
+def cancelled(cancel: Callable[[], None]) -> None:
     """Cancels the job; if its server refuses, one line says so, and the interrupt continues."""
     try:
         cancel()

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from beam_pipes.building.analysis.analyse import Analysed
     from beam_pipes.building.forecast import SavedPlan
     from beam_pipes.runners.beam_job import BeamRunner
+    from beam_pipes.runners.cluster_job import ClusterRunner
     from beam_pipes.runners.jobs import LaunchRecord
     from beam_pipes.runners.local import LocalRunner
 
@@ -186,13 +187,18 @@ def build(
     )
 
 
-def runner_of(options: LocalOptions | BeamOptions) -> LocalRunner | BeamRunner:
+def runner_of(options: LocalOptions | BeamOptions) -> LocalRunner | BeamRunner | ClusterRunner:
     """The runner that these options are for."""
     if isinstance(options, LocalOptions):
         from beam_pipes.runners.local import LocalRunner
 
         return LocalRunner(options)
     from beam_pipes.runners.beam_job import BeamRunner
+    from beam_pipes.runners.cluster_job import ClusterRunner
+    from beam_pipes.runners.clusters import ClusterOptions
+
+    if isinstance(options, ClusterOptions):
+        return ClusterRunner(options)
 
     return BeamRunner(options)
 

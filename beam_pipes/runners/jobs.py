@@ -124,12 +124,14 @@ class LaunchRecord:
 
     def remote(self) -> RemoteJob | None:
         """The job as a client; None for an unknown runner."""
+        from beam_pipes.runners.clusters import KubernetesOptions, SlurmOptions
         from beam_pipes.runners.dataflow import DataflowOptions
         from beam_pipes.runners.flink import FlinkOptions
         from beam_pipes.runners.portable import PortableOptions
         from beam_pipes.runners.servers import PrismOptions
 
-        known: tuple[type[BeamOptions], ...] = (PortableOptions, PrismOptions, FlinkOptions, DataflowOptions)
+        known: list[type[BeamOptions]] = [PortableOptions, PrismOptions, FlinkOptions, DataflowOptions]
+        known += [SlurmOptions, KubernetesOptions]
         kind = next((each for each in known if each.NAME == self.runner), BeamOptions)
         return kind.remote_job(self.job, self.beam_args)
 
@@ -458,6 +460,8 @@ def cancel(path: str | os.PathLike[str]) -> list[Cancelled]:
                 error = f"{type(raised).__name__}: {(str(raised).strip().splitlines() or ['no message'])[-1]}"
         if state.ended and not (state.name == "done" and record.snapshot is not None):
             record.remove()  # a published one is left to `attach`
+            if not records_in(record.directory):
+                forget(record.directory, TASKS)
         ended.append(Cancelled(record=record, state=state, error=error))
     return ended
 

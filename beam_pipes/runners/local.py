@@ -40,6 +40,7 @@ from beam_pipes.storage.local import storage_for
 
 if TYPE_CHECKING:
     from beam_pipes.runners.beam_job import BeamRunner
+    from beam_pipes.runners.cluster_job import ClusterRunner
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,7 +238,7 @@ def run_analysis(
     root: str,
     planned: PlannedInput,
     *,
-    runner: LocalRunner | BeamRunner,
+    runner: LocalRunner | BeamRunner | ClusterRunner,
     progress: Progress,
 ) -> Analysed:
     """Computes the missing results of all analyzers, and binds them; for the holder of the build lock.

@@ -325,6 +325,11 @@ class BeamOptions:
         """Raises `DeclarationError` if this runner cannot build a cache in `root` from `source`."""
 
     @property
+    def without_beam(self) -> str | None:
+        """The runner's name if it runs source shards without Beam, and no pipelines; None for a runner of Beam."""
+        return None
+
+    @property
     def template(self) -> str | None:
         """Where the job is written as a template instead of being submitted; None: it is submitted."""
         return None

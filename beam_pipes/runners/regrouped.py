@@ -35,6 +35,11 @@ def check_regrouped(declaration: Declaration, root: str, *, options: LocalOption
     server is missing.
     """
     on_beam = options if isinstance(options, BeamOptions) else _EmbeddedOptions(workers=options.num_workers)
+    if (runner := on_beam.without_beam) is not None:
+        raise DeclarationError(
+            f"declaration {declaration.name!r} has PTransforms among its stages, which Beam has to run: {runner} "
+            "starts workers without Beam. Choose --runner local, flink, dataflow or portable."
+        )
     on_beam.check(root, declaration.source, _Steps())
     on_beam.require_server()
     return on_beam

@@ -138,7 +138,8 @@ def test_verify_names_the_damage_and_fails(text_input: Path, tmp_path: Path) -> 
         pytest.param(["build", "words", "--to", "x"], "a declaration is named 'package.module:name'", id="no_colon"),
         pytest.param(
             ["build", "sample_declarations:words", "--to", "x", "--runner", "spark"],
-            "--runner should be one of local, direct, dataflow, portable, prism, flink, got 'spark'.",
+            "--runner should be one of local, direct, dataflow, portable, prism, flink, slurm, kubernetes, got "
+            "'spark'.",
             id="unknown_runner",
         ),
         pytest.param(
