@@ -154,12 +154,16 @@ def find_faults(
     """
     with assumed_results(declaration):
         found = list(_of_stages(declaration))
-        found += _of_source(declaration, directory_path(to))
+        for each in declaration.source.parts():
+            found += _of_one_source(each, declaration, directory_path(to))
         found += _of_directory(directory_path(to))
         if not found and not accept_code_change:
             found += _of_changed_code(declaration, directory_path(to))
     if elsewhere:
-        found += _of_portability(declaration)
+        try:
+            DeclarationHandle(declaration).require_portable()
+        except BeamPipesError as error:
+            found.append(error)
     return found
 
 
@@ -184,11 +188,6 @@ def _of_stages(declaration: Declaration) -> Iterator[BeamPipesError]:
         except BeamPipesError as error:
             yield DeclarationError(f"stage {name!r}: {error}", stage=name)
         yield from missing_modules(stage, f"stage {name!r}")
-
-
-def _of_source(declaration: Declaration, to: str) -> Iterator[BeamPipesError]:
-    for each in declaration.source.parts():
-        yield from _of_one_source(each, declaration, to)
 
 
 def _of_one_source(source: Source, declaration: Declaration, to: str) -> Iterator[BeamPipesError]:
@@ -313,7 +312,7 @@ def _of_changed_code(declaration: Declaration, to: str) -> Iterator[BeamPipesErr
     """Code that changed under the same version; known without input where all features are declared."""
     specs = {split: declaration.declared_spec(split) for split in declaration.splits}
     declared = {split: spec for split, spec in specs.items() if spec is not None}
-    if any(declaration.kind(split) == "example" and split not in declared for split in specs):
+    if any(declaration.kinds[split] == "example" and split not in declared for split in specs):
         return
     try:
         before = read_fingerprint(Cache.open(to).directory)
@@ -321,12 +320,5 @@ def _of_changed_code(declaration: Declaration, to: str) -> Iterator[BeamPipesErr
             require_new_versions(before, fingerprint_declaration(declaration, declared), path=to)
     except (CacheNotFoundError, CorruptManifestError):
         return
-    except BeamPipesError as error:
-        yield error
-
-
-def _of_portability(declaration: Declaration) -> Iterator[BeamPipesError]:
-    try:
-        DeclarationHandle(declaration).require_portable()
     except BeamPipesError as error:
         yield error

@@ -9,6 +9,7 @@ How a worker on another machine gets a declaration: `references.py`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypedDict
@@ -299,7 +300,7 @@ class Declaration:
                     f"declaration {self.name!r}: the output {split!r} names a split, which is used in file names: "
                     "only letters, digits, '_', '.' and '-'."
                 )
-            self.kind(split)
+        _ = self.kinds  # each output can be stored
 
     @property
     def beam_steps(self) -> BeamSteps | None:
@@ -333,9 +334,13 @@ class Declaration:
         """What runs, in order: the names of stages, and the labels of PTransforms."""
         return tuple(unit.name for unit in self.graph.units) if self.beam_steps is None else self.beam_steps.words
 
-    def kind(self, split: str) -> RecordKind:
-        """How the records of a split are stored."""
-        type_ = self.graph.output_type[split]
+    @functools.cached_property
+    def kinds(self) -> Mapping[str, RecordKind]:
+        """Split → how its records are stored. Raises `DeclarationError` for outputs that cannot be."""
+        graph = self.graph
+        return {split: self._kind(split, graph.output_type[split]) for split in graph.outputs}
+
+    def _kind(self, split: str, type_: type) -> RecordKind:
         if issubclass(type_, Message):
             return "proto"
         if issubclass(type_, bytes):
@@ -353,7 +358,7 @@ class Declaration:
 
     def declared_spec(self, split: str) -> ExampleSpec | None:
         """The features of a split as declared, or None if they are to be inferred (or there are none)."""
-        if self.features is None or self.kind(split) != "example":
+        if self.features is None or self.kinds[split] != "example":
             return None
         features = self.features[split] if is_by_split(self.features) else self.features
         return features if isinstance(features, ExampleSpec) else ExampleSpec(features)
@@ -361,7 +366,7 @@ class Declaration:
     def _check_features(self) -> None:
         if self.features is None:
             return
-        examples = {split for split in self.splits if self.kind(split) == "example"}
+        examples = {split for split in self.splits if self.kinds[split] == "example"}
         if not examples:
             raise DeclarationError(
                 f"declaration {self.name!r}: features are declared, but no output of the pipeline yields examples "

@@ -59,7 +59,7 @@ class DeclarationFingerprint:
 
 def fingerprint_declaration(declaration: Declaration, specs: Mapping[str, ExampleSpec]) -> DeclarationFingerprint:
     """The fingerprint of a declaration whose examples have the features `specs`, by split."""
-    graph = declaration.graph
+    graph, kinds = declaration.graph, declaration.kinds
     options: dict[str, str] = {
         "seed": str(declaration.seed),
         "on_error": declaration.on_error,
@@ -74,7 +74,7 @@ def fingerprint_declaration(declaration: Declaration, specs: Mapping[str, Exampl
         options[f"{unit.name}.inputs"] = canonical_text([unit.join, inputs])
         stages[unit.name] = fingerprint(unit.stage)
     for split, ref in graph.outputs.items():
-        options[f"split {split}"] = canonical_text([list(ref), declaration.kind(split)])
+        options[f"split {split}"] = canonical_text([list(ref), kinds[split]])
         if split in specs:
             options[f"split {split}.features"] = canonical_text(specs[split].to_json())
     # Stages count by their digests, which name no modules, so that moving code changes nothing.

@@ -15,8 +15,8 @@ from beam_pipes.building.declaration_fingerprint import DECLARATION, code_change
 from beam_pipes.building.leftovers import Uses, uses_of
 from beam_pipes.building.plan import BuildPlan
 from beam_pipes.identity.fingerprint import explain
+from beam_pipes.publication.publish import snapshot_directory
 from beam_pipes.sources.source import Slice, SourceShard
-from beam_pipes.storage.local import storage_for
 
 FIRST_BUILD = "nothing is published yet"
 DECLARATION_CHANGED = "the declaration changed"
@@ -110,10 +110,9 @@ def explain_plan(plan: BuildPlan) -> Explanation:
 def _slices_before(plan: BuildPlan) -> dict[str, list[Slice]]:
     """What the published snapshot read: file → slices."""
     found: dict[str, list[Slice]] = {}
-    assert plan.previous is not None
-    storage = storage_for(plan.path)
-    names = storage.list(f"{plan.previous}/completions")
-    for completion in completions_at(storage, [f"{plan.previous}/completions/{name}" for name in names]):
+    assert plan.published is not None
+    storage, directory = plan.header.storage, f"{snapshot_directory(plan.path, plan.published.snapshot)}/completions"
+    for completion in completions_at(storage, [f"{directory}/{name}" for name in storage.list(directory)]):
         for piece in completion.source if completion is not None else ():
             found.setdefault(piece.file, []).append(piece)
     return found

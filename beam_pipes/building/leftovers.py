@@ -1,19 +1,12 @@
-"""What the file system reports when a cache cannot be written, as an error that says what to do.
+"""The directory of a cache as its builder keeps it: the lock, what is left over, errors of writing.
 
-One builder at a time writes to a cache directory; a second one gets an error that names the first.
+One builder at a time writes to it; a second one gets an error that names the first. Only the holder of the lock removes
+half-written files of builds that died, and snapshots that are no longer needed, so nothing is taken from a build that
+is alive. A job on a remote runner holds no lock: directories that it may write to have a record of it (`LAUNCHES`), and
+are left alone. Snapshots that are read are kept too: readers hold a lock on a file system, and leases everywhere.
 
-Which accumulators and results a snapshot, or an unfinished analysis, uses.
-
-| file | of |
-| --- | --- |
-| `DIR/analysis/unfinished.json` | the analysis that runs, or was killed |
-| `DIR/snapshots/<id>/analysis.json` | the analysis that a snapshot was built with |
-
-Leftovers: half-written files of builds that died, and snapshots that are no longer needed.
-
-Only the holder of the build lock removes anything, so nothing is taken from a build that is alive. A job on a
-remote runner holds no lock: directories that it may write to have a record of it (`LAUNCHES`), and are left alone.
-Snapshots that are read are kept too: readers hold a lock on a file system, and leases everywhere.
+Accumulators and results of analyzers are used by snapshots (`snapshots/<id>/analysis.json`), and by an analysis that
+runs or was killed (`analysis/unfinished.json`).
 """
 
 from __future__ import annotations
@@ -87,8 +80,6 @@ def cache_write_error(directory: str | os.PathLike[str], error: OSError) -> Cach
     )
 
 
-LOCK_NAME = BUILD_LOCK
-
 #: Old snapshots that a build keeps besides the published one: a training run that started two builds ago continues.
 DEFAULT_KEEP = 2
 
@@ -105,14 +96,14 @@ def build_lock(directory: str | os.PathLike[str]) -> Iterator[HeldLock]:
     path = os.fspath(directory)
     with contextlib.ExitStack() as stack:
         with writing(path):
-            held = stack.enter_context(storage_for(path).lock(f"{path.rstrip('/')}/{LOCK_NAME}", path))
+            held = stack.enter_context(storage_for(path).lock(f"{path.rstrip('/')}/{BUILD_LOCK}", path))
         yield held
 
 
 def lock_holder(directory: str | os.PathLike[str]) -> str | None:
     """Who holds the build lock of a directory, in words; None if nobody does."""
     path = os.fspath(directory)
-    return storage_for(path).lock_holder(f"{path.rstrip('/')}/{LOCK_NAME}")
+    return storage_for(path).lock_holder(f"{path.rstrip('/')}/{BUILD_LOCK}")
 
 
 # Beside the snapshot's manifest and outside of it, as the parts of its fingerprint are.

@@ -27,6 +27,7 @@ from beam_pipes.building.declaration_fingerprint import (
     DeclarationFingerprint,
     fingerprint_declaration,
     read_fingerprint,
+    require_new_versions,
 )
 from beam_pipes.building.leftovers import mark_used, remove_temporaries, writing
 from beam_pipes.building.limits import quarantined_snapshot, remembered
@@ -41,7 +42,7 @@ from beam_pipes.identity.canonical import digest_of
 from beam_pipes.lineage.lineage import VERSION as LINEAGE_VERSION
 from beam_pipes.publication.manifest import FORMAT_VERSION, Manifest
 from beam_pipes.publication.publish import published_id, snapshot_directory
-from beam_pipes.publication.terms import Terms, noted, terms_by_range
+from beam_pipes.publication.terms import SourceTerms, Terms, noted, terms_by_range
 from beam_pipes.sources.byte_stream import codec_of
 from beam_pipes.sources.digests import DIGESTS_NAME, DigestCache
 from beam_pipes.sources.source import SourcePlan
@@ -85,13 +86,21 @@ class BuildPlan:
         return self.published if self.published is not None and self.published.snapshot == self.snapshot else None
 
     @property
-    def previous(self) -> str | None:
-        """The directory of the published snapshot."""
-        return None if self.published is None else snapshot_directory(self.path, self.published.snapshot)
+    def previous_snapshot(self) -> str | None:
+        """The id of the published snapshot, unless it is this very one."""
+        return None if self.published is None or self.published_as_planned else self.published.snapshot
 
     def previous_fingerprint(self) -> DeclarationFingerprint | None:
         """The fingerprint that the published snapshot was built with; None if there is none."""
-        return None if self.previous is None else read_fingerprint(self.previous)
+        if self.published is None:
+            return None
+        return read_fingerprint(snapshot_directory(self.path, self.published.snapshot))
+
+    def require_continued(self, *, accept_code_change: bool) -> None:
+        """Raises `DeclarationError` if classes would be renumbered, `CodeChangedError` if code changed unnoticed."""
+        _require_same_classes(self)
+        if not accept_code_change and (previous := self.previous_fingerprint()) is not None:
+            require_new_versions(previous, self.fingerprint, path=self.path)
 
     def tasks_left(self) -> list[ShardTask]:
         """The tasks whose shards are not complete, or whose files are missing or too short."""
@@ -136,13 +145,14 @@ class BuildPlan:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlannedInput:
-    """What is known about a build before anything is analysed: its source shards, and what is published.
+    """What is known of a build before anything is analysed: its source shards, their terms, and what is published.
 
     `replaces` is the id of the manifest that readers see, whatever happens to it meanwhile.
     """
 
     root: str
     source: SourcePlan
+    terms: tuple[SourceTerms, ...]
     manifest: Manifest | None
     replaces: str | None
     generation: int
@@ -174,13 +184,20 @@ def plan_input(declaration: Declaration, to: str | os.PathLike[str], *, overwrit
         elif kept is not None:
             os.makedirs(os.path.dirname(kept), exist_ok=True)
             digests.save(kept)
+    terms = _checked_terms(declaration, source)
     replaces = published_id(root)
     manifest = None
     with contextlib.suppress(CacheNotFoundError, CorruptManifestError):  # a damaged one is published again
         manifest = Cache.open(root).manifest
     generation = (generation_of(manifest) + overwrite) if manifest is not None else 0
     return PlannedInput(
-        root=root, source=source, manifest=manifest, replaces=replaces, generation=generation, overwrite=overwrite
+        root=root,
+        source=source,
+        terms=terms_by_range(terms),
+        manifest=manifest,
+        replaces=replaces,
+        generation=generation,
+        overwrite=overwrite,
     )
 
 
@@ -221,8 +238,8 @@ def make_plan(
     analysis = analysis or plan_analysis(declaration, root, source, generation=generation)
     if require_results:
         analysis.require_done()
+    results = analysis.digests()
     specs = _specs(declaration, source)
-    terms = terms_by_range(_checked_terms(declaration, source))
     found = fingerprint_declaration(declaration, specs)
     digest = digest_of([found.digest, generation]) if generation else found.digest
     inputs = [shard.fingerprint() for shard in source.shards]
@@ -230,11 +247,9 @@ def make_plan(
         ShardTask(shard=shard, fingerprint=digest_of([digest, each, LINEAGE_VERSION]))
         for shard, each in zip(source.shards, inputs, strict=True)
     )
-    versions = [FORMAT_VERSION, LINEAGE_VERSION]
-    results = analysis.digests()
-    of_snapshot = [*versions, declaration.name, digest, [task.fingerprint for task in tasks]]
+    of_snapshot = [FORMAT_VERSION, LINEAGE_VERSION, declaration.name, digest, [task.fingerprint for task in tasks]]
     # Results are assets of the snapshot, even those that no stage holds.
-    plain_snapshot = digest_of(noted([*of_snapshot, results] if results else of_snapshot, terms))[:16]
+    plain_snapshot = digest_of(noted([*of_snapshot, results] if results else of_snapshot, given.terms))[:16]
     quarantined = remembered(root, (task.fingerprint for task in tasks), declaration.record_limits)
     tasks = tuple(task.quarantining(quarantined.get(task.fingerprint, ())) for task in tasks)
     snapshot = quarantined_snapshot(plain_snapshot, {task.index: task.quarantined for task in tasks})
@@ -250,7 +265,7 @@ def make_plan(
             **({GENERATION: str(generation)} if generation else {}),
         },
         assets={name: result for name, result in analysis.results().items()},
-        sources=terms,
+        sources=given.terms,
     )
     return BuildPlan(
         path=root,
@@ -301,7 +316,7 @@ def prepare(plan: BuildPlan) -> list[ShardTask]:
         return reuse(plan.header, plan.tasks)
 
 
-def require_same_classes(plan: BuildPlan) -> None:
+def _require_same_classes(plan: BuildPlan) -> None:
     """Raises `DeclarationError` if a class of the published snapshot has another number in the planned one."""
     published = {} if plan.published is None else plan.published.splits
     for split, spec in plan.header.specs.items():
@@ -333,7 +348,7 @@ def _specs(declaration: Declaration, source: SourcePlan) -> dict[str, ExampleSpe
     specs: dict[str, ExampleSpec] = {}
     missing: list[str] = []
     for split in declaration.splits:
-        if declaration.kind(split) != "example":
+        if declaration.kinds[split] != "example":
             continue
         declared = declaration.declared_spec(split)
         if declared is None:

@@ -258,7 +258,7 @@ class _ShardSampler:
         """Bytes of the index for each record of a split."""
         declaration = self._declaration
         codec = codec_for(
-            declaration.kind(split),
+            declaration.kinds[split],
             spec=self._header.specs.get(split),
             proto=declaration.graph.output_type[split],
         )

@@ -41,7 +41,7 @@ class ShardOutput:
         splits = declaration.source.splits_of(task.shard)
         self._outputs = {split: ref for split, ref in graph.outputs.items() if splits is None or split in splits}
         self._codecs = {
-            split: codec_for(declaration.kind(split), spec=header.specs.get(split), proto=graph.output_type[split])
+            split: codec_for(declaration.kinds[split], spec=header.specs.get(split), proto=graph.output_type[split])
             for split in self._outputs
         }
         self._writers: dict[str, ShardWriter] = {}

@@ -131,7 +131,7 @@ class BuildHeader:
         cls, declaration: Declaration, root: str, snapshot: str, *, num_shards: int, specs: Mapping[str, ExampleSpec]
     ) -> BuildHeader:
         """The header of a build of `declaration`, with its fingerprints and terms."""
-        kinds = {split: declaration.kind(split) for split in declaration.splits}
+        kinds = declaration.kinds
         types: Mapping[str, Any] = declaration.graph.output_type
         return cls(
             name=declaration.name,

@@ -20,7 +20,6 @@ from beam_pipes.building.care.takedown import look_up_published
 from beam_pipes.building.checks import require_place
 from beam_pipes.building.commit import assets_are_there, link_assets, write_build_record
 from beam_pipes.building.declaration import Declaration
-from beam_pipes.building.declaration_fingerprint import require_new_versions
 from beam_pipes.building.leftovers import (
     DEFAULT_KEEP,
     build_lock,
@@ -30,7 +29,7 @@ from beam_pipes.building.leftovers import (
     remove_snapshot,
     remove_temporaries,
 )
-from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare, require_same_classes
+from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare
 from beam_pipes.building.reading import SOURCE
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_task import ShardTask
@@ -161,11 +160,8 @@ def build(
             remove_temporaries(plan.header.storage, root)
             look_up_published(root)
             return _result(plan, published, started, up_to_date=True, analysis=analysis)
-        previous = plan.previous_fingerprint()
         if not overwrite:
-            require_same_classes(plan)
-        if previous is not None and not accept_code_change and not overwrite:
-            require_new_versions(previous, plan.fingerprint, path=plan.path)
+            plan.require_continued(accept_code_change=accept_code_change)
         options.require_server()
         tasks = prepare(plan)
         more = {} if analysis is None else {"analysis": {"secs": round(analysis.secs, 3), "analyzers": analysis.rows}}
@@ -285,7 +281,7 @@ def execute(
         progress.close(counts)
     record = {
         "options": options.to_json(),
-        "previous": _previous_snapshot(plan),
+        "previous": plan.previous_snapshot,
         "started_at": started_at,
         "ended_at": time.time(),
         "reused_shards": counts.reused_shards,
@@ -297,12 +293,6 @@ def execute(
         remove_snapshot(storage, plan.path, plan.snapshot)
     write_build_record(storage, plan.path, published, record)
     return dataclasses.replace(built, reused_shards=counts.reused_shards)
-
-
-def _previous_snapshot(plan: BuildPlan) -> str | None:
-    """The id of the snapshot that readers saw before this build, unless it was this very one."""
-    previous = None if plan.previous is None else plan.previous.rpartition("/")[2]
-    return None if previous == plan.snapshot else previous
 
 
 def _build_regrouped(

@@ -106,7 +106,7 @@ def test_features_without_examples_are_refused() -> None:
         def transform(self, text: str) -> list[bytes]:
             return [text.encode()]
 
-    assert declare(pipeline=ToBytes(), features=None).kind("train") == "bytes"
+    assert declare(pipeline=ToBytes(), features=None).kinds["train"] == "bytes"
     with pytest.raises(DeclarationError, match="features are declared, but no output of the pipeline yields examples"):
         declare(pipeline=ToBytes())
 

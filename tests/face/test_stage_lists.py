@@ -249,8 +249,8 @@ def test_protocol_buffers_and_bytes_are_stored_as_they_are() -> None:
     def raw(line: str) -> bytes:
         return line.encode()
 
-    assert declare("poem", Lines, [message]).kind("train") == "proto"
-    assert declare("poem", Lines, raw, split="all").kind("all") == "bytes"
+    assert declare("poem", Lines, [message]).kinds["train"] == "proto"
+    assert declare("poem", Lines, raw, split="all").kinds["all"] == "bytes"
 
 
 def test_names_come_from_functions_or_from_a_dict() -> None:

@@ -207,9 +207,9 @@ def _written(
     try:
         for split, values in columns.items():
             spec = declaration.declared_spec(split)
-            if declaration.kind(split) == "example" and spec is None:
+            if declaration.kinds[split] == "example" and spec is None:
                 continue  # features are inferred from many records: a single one does not determine them
-            codec = codec_for(declaration.kind(split), spec=spec, proto=declaration.graph.output_type[split])
+            codec = codec_for(declaration.kinds[split], spec=spec, proto=declaration.graph.output_type[split])
             written[split] = tuple(codec.encode(value) for value in values)
     except Exception as error:
         failure = Failure.of(error, stage=WRITE, dropped=False)

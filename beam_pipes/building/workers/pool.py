@@ -97,7 +97,9 @@ class WorkerPool(Workers[ShardTask, ShardReport, _Guarded]):
         return dataclasses.replace(result, quarantined=tuple(running.found))
 
     def begin(self, worker: WorkerProcess, task: ShardTask) -> None:
-        journal = self._new_journal() if self._limits else None
+        # Beside what is being built, where there is room; anywhere if that is not a local directory.
+        place = self._header.directory if os.path.isdir(self._header.directory) else None
+        journal = tempfile.TemporaryFile(dir=place) if self._limits else None
         figures = ProcessFigures(worker.process.pid)
         self._begin(_Guarded(worker=worker, task=task, journal=journal, care=Care(), figures=figures))
 
@@ -128,11 +130,6 @@ class WorkerPool(Workers[ShardTask, ShardReport, _Guarded]):
             self._idle.append(self._spare)
             self._spare = None
         super().close()
-
-    def _new_journal(self) -> IO[bytes]:
-        # Beside what is being built, where there is room; anywhere if that is not a local directory.
-        place = self._header.directory if os.path.isdir(self._header.directory) else None
-        return tempfile.TemporaryFile(dir=place)
 
     def _start_spare(self) -> WorkerProcess:
         if self._spare is None:
