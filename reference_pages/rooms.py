@@ -128,7 +128,7 @@ ROOMS: dict[str, Room] = {
     ),
     "recipes": Room(
         3,
-        3990,
+        3998,
         "whole declarations for usual jobs, written as modules of Python",
         ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),
@@ -156,7 +156,7 @@ ROOMS: dict[str, Room] = {
     ),
     "commands": Room(
         3,
-        3574,
+        3586,
         "the command line",
         ENGINE
         | SOURCES

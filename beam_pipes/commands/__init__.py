@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import platform
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
+from functools import partial
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -112,7 +113,9 @@ class _Files(MutableMapping[str, Any]):
             # Help as plain text: a table cuts off words on narrow terminals, and markup swallows `[by suffix]`.
             alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
             alone.command(name)(getattr(chapter, function))
-            self._made[name] = typer.main.get_command(alone)
+            self._made[name] = command = typer.main.get_command(alone)
+            for parameter in command.params:
+                parameter.process_value = partial(_processed, parameter.process_value)  # type: ignore[method-assign]
         return self._made[name]
 
     def __setitem__(self, name: str, command: object) -> None:
@@ -126,6 +129,16 @@ class _Files(MutableMapping[str, Any]):
 
     def __len__(self) -> int:
         return len({**SUMMARIES, **self._made})
+
+
+def _processed(process: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
+    """The value of an option. Raises `typer.BadParameter`, which says what was found too."""
+    try:
+        return process(context, value)
+    except typer.BadParameter as error:
+        if repr(value) not in error.message:
+            error.message = f"{error.message.rstrip('.')}; got {value!r}."
+        raise
 
 
 class _Commands(TyperGroup):

@@ -528,10 +528,12 @@ def _check_masks(inside: Sequence[Sequence[str]], files: Sequence[FoundFile]) ->
     stems: dict[str, set[str]] = {}
     for folders, file in zip(inside, files, strict=True):
         for folder in folders:
-            stems.setdefault(folder, set()).add(PurePosixPath(file.name).stem)
+            stems.setdefault(folder, set()).add(PurePosixPath(file.name).stem.removesuffix("_mask"))
     masks = [folder for folder in stems if "mask" in folder.lower()]
     for folder in masks:
-        other = next((each for each in stems if each not in masks and stems[each] == stems[folder]), None)
+        # Most of them: some images have no mask.
+        is_about = (each for each in stems if 2 * len(stems[each] & stems[folder]) > len(stems[folder]))
+        other = next((each for each in is_about if each not in masks), None)
         if other is not None:
             raise DeclarationError(
                 f"the images in folders {folder!r} are called as those in {other!r}, so they are masks, and no class. "
@@ -563,6 +565,12 @@ def _check_images(size: tuple[int, int] | None, *, fit: str, encode: str, qualit
         )
     if not 1 <= quality <= 100:
         raise DeclarationError(f"quality is that of JPEG, 1 to 100, got {quality}.")
+    for option, value, usual, is_used, what in (
+        ("fit", fit, FITS[0], size is not None, "is how images get their size. Give one: resize=… (--resize 224)"),
+        ("quality", quality, 90, encode == "jpeg", "is that of images stored as JPEG: encode='jpeg' (--encode jpeg)"),
+    ):
+        if value != usual and not is_used:
+            raise DeclarationError(f"{option} (--{option} {value}) {what}, or omit it.")
     try:
         re.compile(by or "")
     except re.error as error:

@@ -150,9 +150,9 @@ def shares_of(text: str) -> dict[str, float]:
             raise DeclarationError(
                 f"--split should be names and shares, such as train=0.99,eval=0.01; got {text!r}."
             ) from None
-    if sum(shares.values()) > 1 + 1e-6:
+    if abs(sum(shares.values()) - 1) > 1e-9:
         raise DeclarationError(
-            f"the shares of --split should add up to 1 or less, as in train=0.9,eval=0.1; {text!r} are "
-            f"{sum(shares.values()):g}."
+            f"the shares of --split should add up to 1, as in train=0.9,eval=0.1; {text!r} are "
+            f"{sum(shares.values()):g}. Name a split for the rest, or raise a share."
         )
     return shares
