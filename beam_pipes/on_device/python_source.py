@@ -24,7 +24,7 @@ import numpy as np
 
 from beam_pipes.errors import LoaderError, SpecError
 from beam_pipes.extras import TfDataset, TfTensor, require, unbatched
-from beam_pipes.format.spec import owned
+from beam_pipes.format.spec import UNCHANGEABLE, owned
 from beam_pipes.on_device.conversions import Nested
 from beam_pipes.on_device.inference import (
     ColumnSignature,
@@ -332,10 +332,15 @@ class RunLimits:
             raise SpecError(f"RunLimits needs samples and bytes of at least 1 and seconds above 0, got {self}.")
 
 
-def _held(sample: object) -> object:
+def _held(sample: Any) -> object:
     """The sample as it is now: a generator may fill the same dict, list, array or tensor for the next one."""
-    if type(sample) is np.ndarray:
+    kind = type(sample)
+    if kind is dict:  # the usual case: checks of abstract classes cost 0.3 µs for each value
+        return {name: value if type(value) in UNCHANGEABLE else _held(value) for name, value in sample.items()}
+    if kind is np.ndarray:
         return sample.copy(order="K")
+    if kind is list or kind in UNCHANGEABLE:
+        return owned(sample)
     if isinstance(sample, Mapping):
         return {name: _held(value) for name, value in sample.items()}
     if hasattr(sample, "clone") and hasattr(sample, "numpy"):  # a tensor of torch
