@@ -5,6 +5,10 @@
 (c) all cores: our local runner
 (d) stock: element-wise Beam transforms and WriteToTFRecord on Beam's in-process DirectRunner
 
+`ceiling_all_cores` is what all cores can give at most: the functions alone, in a process for each core with its share
+of the files, side by side, by the records a second of all over those of one process that has the machine to itself.
+Cores that share caches and memory give less than their number. `speedup_to_ceiling` is that of (c) over it.
+
 The floor of (b) is the functions alone and the bytes written: a table says, for each part of a record's way (source,
 engine, encode, write), the CPU time of one core over this floor, and how far that is from what (a) takes. Both sides of
 the table run in one process, alternating by source shard, so that load on the machine affects both.
@@ -27,6 +31,7 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +244,22 @@ def child(mode: str, corpus: str, to: str) -> None:
     print(json.dumps({"secs": secs, "cpu_secs": cpu_secs, "kept": kept}))
 
 
+def _functions_on_each_core(corpus: Path, work: Path) -> float:
+    """Records a second of the functions alone, in a process for each core, all at once."""
+    files, cores = sorted(corpus.glob("*.txt")), os.cpu_count() or 1
+    shares = [work / f"share-{core}" for core in range(min(cores, len(files)))]
+    for number, share in enumerate(shares):
+        share.mkdir()
+        for path in files[number :: len(shares)]:
+            (share / path.name).symlink_to(path)
+    with ThreadPoolExecutor(len(shares)) as pool:
+        measured = list(pool.map(lambda share: _run("functions", share, work), shares))
+    for share in shares:
+        shutil.rmtree(share)
+    found = [json.loads(each.output.strip().splitlines()[-1]) for each in measured]
+    return float(sum(each["kept"] / each["secs"] for each in found))
+
+
 def _run(mode: str, corpus: Path, to: Path) -> Measured:
     return run_measured(
         ["-m", "benchmarks.build", "--child", mode, str(corpus), str(to)],
@@ -261,6 +282,7 @@ def main() -> None:
         secs: dict[str, list[float]] = {mode: [] for mode in MODES}
         rss: dict[str, list[int]] = {mode: [] for mode in MODES}
         kept: set[int] = set()
+        ceilings: list[float] = []
         for repeat in range(options.repeats):
             for mode in MODES:
                 if mode == "stock_beam" and repeat:
@@ -275,6 +297,9 @@ def main() -> None:
                 kept.add(figures["kept"])
                 print(f"{mode}: {figures['secs']:.2f} s, {measured.peak_rss_bytes / 2**20:.0f} MiB", file=sys.stderr)
                 shutil.rmtree(to)
+            rate = _functions_on_each_core(corpus, work)
+            ceilings.append(rate * secs["functions"][-1] / max(kept))
+            print(f"functions on each core: {ceilings[-1]:.2f} times one", file=sys.stderr)
         (work / "way").mkdir()
         way = _run("way", corpus, work / "way").output
         told = json.loads(way.strip().splitlines()[-1])
@@ -285,6 +310,8 @@ def main() -> None:
             {
                 "ratio_one_core_to_bare": ratio(secs, "one_core", "bare"),
                 "speedup_all_cores": ratio(secs, "one_core", "all_cores"),
+                "ceiling_all_cores": statistics.median(ceilings),
+                "speedup_to_ceiling": ratio(secs, "one_core", "all_cores") / statistics.median(ceilings),
                 "ratio_stock_beam_to_ours": ratio(secs, "stock_beam", "one_core"),
                 "ratio_one_core_to_bare_in_turns": told.pop("ours_to_bare"),
                 "records": kept.pop(),
