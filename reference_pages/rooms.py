@@ -55,7 +55,7 @@ ROOMS: dict[str, Room] = {
     "loader": Room(1, 10125, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
         1,
-        4306,
+        4311,
         "tf.data, JAX, torch; the only room that imports them, but for `graph/jax_iterator.py` and `torch_iterator.py`",
         {"loader"} | CACHE,
         offers=frozenset({"graph"}),
