@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+import beam_pipes.seqio as seqio
 from beam_pipes import tasks
 
 DATA = Path(os.environ.get("TASKS_DATA", "."))
@@ -34,6 +35,21 @@ def more_features(example):
     }
 
 
+@seqio.map_over_dataset
+def with_words(example):
+    """Texts and numbers whose rows have different lengths, and rows of pairs."""
+    import tensorflow as tf
+
+    words = tf.strings.split(example["targets"], " ")
+    pairs = tf.reshape(tf.range(6, dtype=tf.float32), [3, 2])
+    return {
+        **example,
+        "letters": tf.strings.bytes_split(words),
+        "numbers": tf.ragged.range(tf.strings.length(words)),
+        "pairs": tf.RaggedTensor.from_row_lengths(pairs, [2, 0, 1]),
+    }
+
+
 def add(name: str, preprocessors) -> None:
     tasks.TaskRegistry.remove(name)
     tasks.TaskRegistry.add(
@@ -46,6 +62,7 @@ def add(name: str, preprocessors) -> None:
 
 add("plain:pairs", [split_columns, tasks.preprocessors.tokenize])
 add("plain:with_eos", [split_columns, tasks.preprocessors.tokenize, tasks.preprocessors.append_eos])
+add("plain:ragged", [split_columns, with_words, tasks.preprocessors.tokenize])
 add("plain:everything", [split_columns, more_features, tasks.preprocessors.tokenize])
 tasks.TaskRegistry.remove("plain:uncached")
 tasks.TaskRegistry.add(

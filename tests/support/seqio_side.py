@@ -22,7 +22,18 @@ def add_task(name: str, data: str) -> None:
         columns = tf.strings.split(line, "\t")
         return {"inputs": columns[0], "targets": columns[1]}
 
-    before = [split_columns, seqio.preprocessors.tokenize]
+    @seqio.map_over_dataset
+    def with_words(example):
+        words = tf.strings.split(example["targets"], " ")
+        pairs = tf.reshape(tf.range(6, dtype=tf.float32), [3, 2])
+        return {
+            **example,
+            "letters": tf.strings.bytes_split(words),
+            "numbers": tf.ragged.range(tf.strings.length(words)),
+            "pairs": tf.RaggedTensor.from_row_lengths(pairs, [2, 0, 1]),
+        }
+
+    before = [split_columns, *([with_words] if name.endswith("ragged") else []), seqio.preprocessors.tokenize]
     if name.endswith("with_eos"):
         before.append(seqio.preprocessors.append_eos)
     seqio.TaskRegistry.add(
@@ -35,7 +46,8 @@ def add_task(name: str, data: str) -> None:
 
 def plain(value):
     if isinstance(value, tf.RaggedTensor):
-        return {"ragged": value.to_list(), "dtype": value.dtype.name}
+        rows = [[item.decode() if isinstance(item, bytes) else item for item in row] for row in value.to_list()]
+        return {"ragged": rows, "dtype": value.dtype.name}
     array = value.numpy()
     if isinstance(array, bytes):
         return array.decode("latin-1")
@@ -50,7 +62,7 @@ def main() -> None:
         add_task(name, request["data"])
     runner = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"  # others download a server
     with beam.Pipeline(runner=runner) as pipeline:
-        cache_tasks_main.run_pipeline(pipeline, request["tasks"][:2], request["write"])
+        cache_tasks_main.run_pipeline(pipeline, request["tasks"][:3], request["write"])
     seqio.add_global_cache_dirs([request["read"]])
     sys.path.insert(0, str(Path(__file__).parent))
     import seqio_face

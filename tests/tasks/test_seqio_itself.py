@@ -14,11 +14,12 @@ import pytest
 import beam_pipes.seqio as seqio
 from beam_pipes.runners import LocalOptions, cache_tasks
 from beam_pipes.tasks import MixtureRegistry, TaskRegistry, get_global_cache_dirs, set_global_cache_dirs
+from beam_pipes.tasks.steps.examples import dtype_name
 from tests.support import seqio_face
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(600)  # the first test waits for all of SeqIO's programs
-NAMES = ["plain:pairs", "plain:with_eos", "plain:everything"]
+NAMES = ["plain:pairs", "plain:with_eos", "plain:ragged", "plain:everything"]
 RECORDS = [("record_seqio_names.py", "seqio_names.json"), ("seqio_answers.py", "seqio_answers.json")]
 
 
@@ -97,8 +98,10 @@ def comparable(example) -> dict:
     for name, value in example.items():
         if isinstance(value, bytes):
             told[name] = value.decode("latin-1")
-        elif np.ndim(value) == 2:
-            told[name] = {"ragged": np.asarray(value).tolist(), "dtype": np.asarray(value).dtype.name}
+        elif np.ndim(value) >= 2:
+            lists = value.tolist() if isinstance(value, np.ndarray) else value
+            rows = [[item.decode() if isinstance(item, bytes) else item for item in row] for row in lists]
+            told[name] = {"ragged": rows, "dtype": dtype_name(value)}
         else:
             told[name] = {"values": np.asarray(value).tolist(), "dtype": np.asarray(value).dtype.name}
     return told
@@ -118,7 +121,7 @@ def sorted_items(example: dict) -> list:
     return sorted(example.items())
 
 
-@pytest.mark.parametrize("name", NAMES[:2])
+@pytest.mark.parametrize("name", NAMES[:3])
 def test_we_read_what_seqio_has_cached(both, name: str) -> None:
     root, _ = both
     task = TaskRegistry.get(name)
@@ -133,7 +136,7 @@ def test_we_read_what_seqio_has_cached(both, name: str) -> None:
         set_global_cache_dirs([])
 
 
-@pytest.mark.parametrize("name", NAMES[:2])
+@pytest.mark.parametrize("name", NAMES[:3])
 def test_we_count_what_seqio_counts(both, name: str) -> None:
     root, read = both
     for split in ("train", "validation"):

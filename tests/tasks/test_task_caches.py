@@ -35,6 +35,7 @@ from beam_pipes.tasks import (
     TextLineDataSource,
     add_global_cache_dirs,
     get_global_cache_dirs,
+    get_loader,
     map_over_dataset,
     mixing_rate_num_characters,
     mixing_rate_num_examples,
@@ -47,6 +48,7 @@ from beam_pipes.tasks.providers.task_cache import fingerprint_digests
 from beam_pipes.tasks.sources.sidecars import write_seqio_sidecars
 from beam_pipes.tasks.steps.dataset_map import dict_to_tfexample, tfexample_to_dict
 from beam_pipes.tasks.steps.examples import examples_from_dataset
+from beam_pipes.transforms.converters import PassThroughFeatureConverter
 
 BYTES = ByteVocabulary()
 FEATURES = {"targets": Feature(BYTES)}
@@ -364,8 +366,27 @@ def test_ragged_features_of_the_other_layout_stay_ragged(cache_dir: Path, tmp_pa
     (example,) = task.get_dataset(use_cached=True, shuffle=False)
 
     assert example["ragged"].to_list() == ragged.to_list()
-    with pytest.raises(SourceError, match="feature 'ragged' is ragged within an example: read it as a tf.data"):
-        list(task.examples(use_cached=True))
+    (native,) = task.examples(use_cached=True)
+    assert native["ragged"] == ragged.to_list() and native["ragged"].shape == (3, None, 2)
+    cut = native["ragged"][:2, :1]
+    assert cut == [[[1, 2]], []] and cut.dtype == np.int32 and cut.tensor().to_list() == cut
+
+
+def test_a_ragged_output_feature_is_cached_and_has_no_loader(cache_dir: Path) -> None:
+    rows_of = tf.ragged.constant([[[5], [6, 7]], [[8, 9, 10]]], dtype=tf.int32)
+    source = FunctionDataSource(
+        lambda split, shuffle_files: tf.data.Dataset.from_tensor_slices({"w": rows_of}), ["train"]
+    )
+    features = {"w": Feature(PassThroughVocabulary(20), rank=2, add_eos=False)}
+    task = Task("ragged", source, features, [CacheDatasetPlaceholder()])
+    build(task, cache_dir)
+
+    cached = list(task.get_dataset({"w": 1}, use_cached=True, shuffle=False))
+    assert [each["w"].to_list() for each in cached] == [[[5]], [[8, 9, 10]]]
+    assert [each["w"] for each in task.examples({"w": 1}, use_cached=True)] == [[[5]], [[8, 9, 10]]]
+    assert task.get_cached_stats() == {"examples": 2}  # SeqIO counts no tokens of them
+    with pytest.raises(TaskError, match="'ragged': the rows of w have different lengths within an example, of"):
+        get_loader(task, {"w": 2}, PassThroughFeatureConverter(), batch_size=1)
 
 
 def test_tensors_survive_as_tf_train_example() -> None:

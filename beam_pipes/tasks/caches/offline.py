@@ -21,6 +21,7 @@ from beam_pipes.tasks.providers.registry import TaskRegistry
 from beam_pipes.tasks.providers.task import Task
 from beam_pipes.tasks.providers.task_examples import as_mapping, stream_shard
 from beam_pipes.tasks.steps.examples import ExampleValue, dtype_name, rank_of
+from beam_pipes.tasks.steps.ragged import assembled, num_ragged, stored
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +46,8 @@ class TaskDeclarationParts:
 
     def stream(self, split: str, shard: str, *, seed: int) -> Iterator[dict[str, ExampleValue]]:
         """The cached examples of one shard."""
-        return (as_mapping(self.task, example) for example in stream_shard(self.task, split, shard, seed=seed))
+        made = stream_shard(self.task, split, shard, seed=seed)
+        return (stored(as_mapping(self.task, example)) for example in made)
 
 
 def task_declaration_parts(task: Task, splits: Iterable[str] | None = None) -> TaskDeclarationParts:
@@ -82,7 +84,11 @@ def cached_spec(task: Task, example: Mapping[str, ExampleValue] | None, *, encod
     features = {}
     for name, (dtype, rank) in found.items():
         kept: Encoding = "raw" if dtype in ("float64", "uint64") else encoding
-        features[name] = FeatureSpec("bytes" if dtype == "string" else dtype, shape=(None,) * rank, encoding=kept)
+        inner = (
+            np.shape(example[name])[1:] if example is not None and num_ragged(name, example) else (None,) * (rank - 1)
+        )
+        shape = (None, *inner) if rank else ()
+        features[name] = FeatureSpec("bytes" if dtype == "string" else dtype, shape=shape, encoding=kept)
     return ExampleSpec(features)
 
 
@@ -150,7 +156,7 @@ def raw_bytes(example: object) -> bytes:
     if isinstance(example, bytes):
         return example
     message = messages.Example()
-    for name, value in (example if isinstance(example, Mapping) else {_WHOLE: example}).items():
+    for name, value in (stored(example) if isinstance(example, Mapping) else {_WHOLE: example}).items():
         fill_feature(message.features.feature[str(name)], value)
     serialized: bytes = message.SerializeToString(deterministic=True)
     return serialized
@@ -187,7 +193,7 @@ def example_of(raw: bytes) -> object:
     """The example of `raw_bytes`, its numbers as int64 and float32."""
     features = messages.Example.FromString(raw).features.feature
     values = {name: _value(feature) for name, feature in features.items()}
-    return values[_WHOLE] if values.keys() == {_WHOLE} else values
+    return values[_WHOLE] if values.keys() == {_WHOLE} else assembled(values)
 
 
 def _value(feature: messages.Feature) -> object:

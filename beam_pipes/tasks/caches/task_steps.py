@@ -27,6 +27,7 @@ from beam_pipes.tasks.providers.task_examples import as_mapping
 from beam_pipes.tasks.sources.sidecars import PRETOKENIZED, STAGE, statistic_name
 from beam_pipes.tasks.steps.examples import ExampleValue
 from beam_pipes.tasks.steps.features import Feature
+from beam_pipes.tasks.steps.ragged import Ragged, num_ragged, stored
 from beam_pipes.tasks.steps.seeds import map_seed_manager
 from beam_pipes.tasks.steps.step import BoundStep, Step, num_streamed_steps
 from beam_pipes.typed import Pipeline
@@ -138,6 +139,8 @@ class CachedExample:
     def transform_batch(self, examples: list[object]) -> list[list[dict[str, ExampleValue]]]:
         task = self._reference.get()
         cached = [as_mapping(task, example) for example in examples]
+        if Ragged in map(type, cached[0].values()):  # in all of them: their types are those of tensors
+            cached = list(map(stored, cached))
         context = current_context()
         if context is not None:
             split = context.record_id_of(0).partition("/")[0]  # a source shard belongs to one split
@@ -150,6 +153,8 @@ class CachedExample:
         counted: list[Statistic] = []
         for name, feature in features.items():
             values = [example[name] for example in examples if name in example]
+            if values and num_ragged(name, examples[0]):  # not counted, as in SeqIO
+                continue
             arrays: Sequence[np.ndarray] = values if is_integers(values) else _as_int64(values)
             if arrays:
                 tokens = count_tokens(arrays, _special_ids(feature))

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
+from beam_pipes.checks import listed
 from beam_pipes.errors import TaskError
 from beam_pipes.loader import Loader, PackingPlan, pack
 from beam_pipes.loader.row_source import MeasuredSplit, PaddedSplit
@@ -320,6 +321,14 @@ def _cache_of(task: Task, split: str) -> BuiltCacheSource:
         raise TaskError(
             f"the cache of task '{task.name}' is in the layout of info.{split}.json, which has no index to load by: "
             "build it with beam-pipes, or read it with get_dataset(..., use_cached=True)",
+            task=task.name,
+        )
+    ragged = [name for name in source.ragged if name in task.output_features]
+    if ragged:
+        raise TaskError(
+            f"task '{task.name}': the rows of {listed(ragged)} have different lengths within an example, of "
+            "which no batch of arrays can be made. Read it with get_dataset(..., use_cached=True), or flatten them in "
+            "a step before the CacheDatasetPlaceholder",
             task=task.name,
         )
     return source

@@ -6,6 +6,7 @@ SeqIO: `info.{split}.json` next to `{split}.tfrecord-00000-of-00064`.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -26,9 +27,10 @@ from beam_pipes.publication.terms import Terms
 from beam_pipes.tasks.sources.data_source import LibrarySource
 from beam_pipes.tasks.sources.files import FileDataSource
 from beam_pipes.tasks.sources.places import get_cached_info_path, get_cached_stats_path, get_cached_tfrecord_prefix
-from beam_pipes.tasks.steps.dataset_map import RAGGED_PREFIX, SHAPE_PREFIX, map_parallelism
-from beam_pipes.tasks.steps.examples import dataset_of
+from beam_pipes.tasks.steps.dataset_map import SHAPE_PREFIX, map_parallelism
+from beam_pipes.tasks.steps.examples import dataset_of, with_ragged
 from beam_pipes.tasks.steps.features import ShardInfo
+from beam_pipes.tasks.steps.ragged import RAGGED_PREFIX, Ragged, assembled, num_ragged
 from beam_pipes.tasks.vocabularies.files import exists, read_bytes
 from beam_pipes.tasks.vocabularies.vocabulary import DType
 
@@ -90,9 +92,15 @@ class BuiltCacheSource(LibrarySource):
         epochs = iter(range(1 << 62))
 
         def examples() -> Iterator[dict[str, object]]:
-            return self.examples_at(self.indices(shuffle=shuffle, seed=seed, epoch=next(epochs), shard_info=shard_info))
+            return self._stored_at(self.indices(shuffle=shuffle, seed=seed, epoch=next(epochs), shard_info=shard_info))
 
-        return dataset_of(examples, self._element_spec(), name=repr(self))
+        dataset = dataset_of(examples, self._element_spec(), name=repr(self))
+        return with_ragged(dataset) if self.ragged else dataset
+
+    @functools.cached_property
+    def ragged(self) -> list[str]:
+        """The features whose rows have different lengths."""
+        return [name for name in self._records.spec if num_ragged(name, self._records.spec)]
 
     def indices(
         self, *, shuffle: bool, seed: int | None, epoch: int = 0, shard_info: ShardInfo | None = None
@@ -117,6 +125,10 @@ class BuiltCacheSource(LibrarySource):
 
     def examples_at(self, indices: np.ndarray) -> Iterator[dict[str, object]]:
         """The examples of some records, in the requested order."""
+        examples = self._stored_at(indices)
+        return map(assembled, examples) if self.ragged else examples
+
+    def _stored_at(self, indices: np.ndarray) -> Iterator[dict[str, object]]:
         spec = self._records.spec
         plain = [n for n, f in spec.items() if not f.has_shape_feature and not (f.is_text and f.shape)]
         others = [name for name in spec if name not in plain]
@@ -310,9 +322,7 @@ def _array(
         sides = [side for side in _side_features(name, shape) if side.startswith(RAGGED_PREFIX)]
         lengths = [_values(stored, side, DType("int64")) for side in sides]
         if not all(len(set(rows.tolist())) <= 1 for rows in lengths):
-            raise SourceError(
-                f"{where}: feature '{name}' is ragged within an example: read it as a tf.data.Dataset", feature=name
-            )
+            return Ragged(values.reshape([-1, *(size or 0 for size in shape[len(lengths) + 1 :])]), lengths)
         sizes = [len(lengths[0]), *(int(rows[0]) if len(rows) else 0 for rows in lengths)]
         return values.reshape([*sizes, *(size or 0 for size in shape[len(sizes) :])])
     kept = _values(stored, SHAPE_PREFIX + name, DType("int64"))

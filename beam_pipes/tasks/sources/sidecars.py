@@ -25,7 +25,7 @@ from beam_pipes.tasks.sources.places import (
     get_cached_stats_path,
     get_cached_tfrecord_prefix,
 )
-from beam_pipes.tasks.steps.dataset_map import tfexample_ragged_length_key
+from beam_pipes.tasks.steps.ragged import RAGGED_PREFIX, num_ragged, tfexample_ragged_length_key
 from beam_pipes.tasks.vocabularies.vocabulary import DType
 
 if TYPE_CHECKING:
@@ -78,7 +78,11 @@ def write_seqio_sidecars(
             _replace(stats_path, json.dumps(stats, indent=2, sort_keys=True))
             info = {
                 "num_shards": len(shards),
-                "features": {feature: _info(spec) for feature, spec in split.spec.items()},
+                "features": {
+                    feature: _info(spec, num_ragged(feature, split.spec))
+                    for feature, spec in split.spec.items()
+                    if not feature.startswith(RAGGED_PREFIX)
+                },
                 "seqio_version": LAYOUT_VERSION,
                 _MANIFEST_ID: cache.manifest.id,
             }
@@ -125,8 +129,8 @@ def _remove_others(cache_dir: str, written: Iterable[str]) -> None:
             storage.delete(os.path.join(cache_dir, name))
 
 
-def _info(spec: FeatureSpec) -> dict[str, object]:
-    shape: list[int | None] = list(spec.shape)
+def _info(spec: FeatureSpec, ragged: int) -> dict[str, object]:
+    shape: list[int | None] = [*[None] * ragged, *spec.shape]
     if shape and not _varies_inside(spec):
         shape[0] = None  # those readers assume that the first dimension varies
     return {"dtype": "string" if spec.is_text else DType(spec.dtype).name, "shape": shape}
@@ -247,7 +251,11 @@ def split_statistics(
         token_features = [
             name
             for name, feature in spec.items()
-            if feature.shape == (None,) and not feature.is_text and DType(feature.dtype).is_integer
+            if feature.shape == (None,)
+            and not feature.is_text
+            and DType(feature.dtype).is_integer
+            and not name.startswith(RAGGED_PREFIX)
+            and not num_ragged(name, spec)
         ]
     stats = {"examples": len(split)}
     for name in token_features:

@@ -21,6 +21,8 @@ import numpy as np
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import TfDataset, TfTensor, tensorflow
 from beam_pipes.format.exact import NotExactError, cast_exactly
+from beam_pipes.tasks.steps.ragged import RAGGED_PREFIX, Ragged
+from beam_pipes.tasks.steps.ragged import tfexample_ragged_length_key as tfexample_ragged_length_key
 from beam_pipes.tasks.steps.seeds import StepSeed, current_seed_manager
 from beam_pipes.tasks.steps.signatures import function_name
 
@@ -142,13 +144,7 @@ def _content_key(tf: ModuleType, example: object) -> TfTensor:
 
 
 SHAPE_PREFIX = "_sh:"
-RAGGED_PREFIX = "_rl:"
 SPARSE_PREFIX = "_sp:"
-
-
-def tfexample_ragged_length_key(key: str, dim: int) -> str:
-    """Name of the row lengths of a ragged dimension: `_rl:0:tokens`."""
-    return f"{RAGGED_PREFIX}{dim}:{key}"
 
 
 def tfexample_sparse_indices_key(key: str, dim: int) -> str:
@@ -170,7 +166,8 @@ def dict_to_tfexample(dct: Mapping[str, object], store_shapes: bool = False) -> 
     """
     tf = tensorflow("dict_to_tfexample")
     features: dict[str, tf_train.Feature] = {}
-    for name, value in dct.items():
+    for name, given in dct.items():
+        value = given.tensor() if isinstance(given, Ragged) else given
         if isinstance(value, tf.RaggedTensor):
             features[name] = _feature(tf, value.flat_values)
             for dim, lengths in enumerate(value.nested_row_lengths()):
