@@ -1,4 +1,4 @@
-"""`docs/quickstart.ipynb`: the quickstart as a notebook, made from the page, so that there is one text."""
+"""`docs/quickstart.ipynb` and the tutorials as notebooks, made from their pages, so that there is one text."""
 
 from __future__ import annotations
 
@@ -8,22 +8,30 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-QUICKSTART = Path(__file__).parents[1] / "docs" / "quickstart.md"
+DOCS = Path(__file__).parents[1] / "docs"
 
 _BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<code>.*?)^```\n", re.MULTILINE | re.DOTALL)
 _TITLE = re.compile(r'title="([^"]+)"')
 _LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]+\)")
 
-# What a page says to readers who may want the notebook, and the notebook's own first words.
-_INSTEAD = re.compile(r" The same as a notebook: \[[^\]]*\]\([^)]*\)\.")
+# What a page says to readers who may want the notebook.
+_INSTEAD = re.compile(r"[;.]\s+[Tt]he (?:same|page is also available)\s+as\s+a\s+notebook:\s+\[[^\]]*\]\([^)]*\)\.")
 
 
-def notebook(page: str | None = None) -> str:
+def notebooks() -> dict[str, str]:
+    """File → its text, of all pages that are notebooks too."""
+    pages = [DOCS / "quickstart.md", *sorted(path for path in DOCS.glob("tutorials/*.md") if path.stem != "README")]
+    return {
+        path.relative_to(DOCS.parent).with_suffix(".ipynb").as_posix(): notebook(path.read_text(encoding="utf-8"))
+        for path in pages
+    }
+
+
+def notebook(text: str) -> str:
     """The text of the notebook that says what a page says: prose, cells of Python, `%%writefile` and `%%bash`."""
-    text = QUICKSTART.read_text(encoding="utf-8") if page is None else page
     cells = [
         {"id": f"cell-{number:02d}", "metadata": {}, "source": source.rstrip("\n").splitlines(keepends=True), **kind}
-        for number, (kind, source) in enumerate(_cells(_INSTEAD.sub("", text)))
+        for number, (kind, source) in enumerate(_cells(_INSTEAD.sub(".", text)))
     ]
     made = {
         "cells": cells,

@@ -145,6 +145,15 @@ class TestTheNotebook:
             ("code", "%%bash\nls"),
         ]
 
+    @pytest.mark.parametrize("name", [name for name in MADE if name.startswith("docs/tutorials/")])
+    def test_tutorials_are_notebooks_that_end_with_a_look(self, name: str) -> None:
+        read = nbformat.reads(MADE[name], as_version=4)
+        nbformat.validate(read)
+        words = "\n".join(cell.source for cell in read.cells if cell.cell_type == "markdown")
+        assert "as a notebook" not in words and "](" not in words.replace("](http", "")
+        assert [cell.source for cell in read.cells if "beam-pipes report" in cell.source][-1].startswith("%%bash\n")
+        assert "You get" in words or "could not be done there" in words
+
     def test_it_runs_in_a_kernel(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
         monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
