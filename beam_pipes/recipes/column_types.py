@@ -48,13 +48,15 @@ def types_of_rows(
     *,
     declared: Collection[str] = (),
     among: Collection[str] | None = None,
+    kinds: dict[str, str] | None = None,
     **reading: object,
 ) -> dict[str, str]:
     """Column → dtype, by the first rows of the first and the last file, and of others while a column has no value.
 
-    Columns that are `declared`, or not `among` those to store, may hold anything. Raises `DeclarationError` if there
-    are no rows, with the error of the first invalid one; if a column holds values of several kinds; and if a file of
-    text has a column that the sampled ones lack.
+    Columns that are `declared`, or not `among` those to store, may hold anything. `kinds` takes column → "an object",
+    "a list", "a number" or "true or false", for columns of JSON that are stored as text and hold none. Raises
+    `DeclarationError` if there are no rows, with the error of the first invalid one; if a column holds several
+    types; and if a file of text has a column that the sampled ones lack.
     """
     columns, names, bad, samples = dict[str, list[Any]](), dict[str, bool](), None, list[Sample]()
     for number, sample in enumerate(sampled(data, kind, **reading)):
@@ -71,7 +73,9 @@ def types_of_rows(
         separator = str(reading.get("delimiter", "," if kind == "csv" else "\t"))
         for name, dtype in types.items():
             if dtype == "str" and name not in declared and (among is None or name in among):
-                _refuse_several_kinds(name, samples, is_text=kind != "json", decimal=decimal, separator=separator)
+                found = _one_kind(name, samples, is_text=kind != "json", decimal=decimal, separator=separator)
+                if kinds is not None and kind == "json" and found not in (None, _KINDS[str]):
+                    kinds[name] = found
         others = {} if kind == "json" or among is not None else _other_columns(data, kind, types, declared, reading)
         return types | others
     why = ""
@@ -82,8 +86,10 @@ def types_of_rows(
     raise DeclarationError(f"there are no rows to infer the column types from in {files}. Give files with rows.{why}")
 
 
-def _refuse_several_kinds(name: str, samples: list[Sample], *, is_text: bool, decimal: str, separator: str) -> None:
-    """Raises `DeclarationError` for a column of numbers, or of bools, in which some values are something else.
+def _one_kind(name: str, samples: list[Sample], *, is_text: bool, decimal: str, separator: str) -> str | None:
+    """What the values of a column of JSON are; None for text files, or without a value.
+
+    Raises `DeclarationError` for a column of numbers, or of bools, in which some values are something else.
 
     In files of text, a column is one of numbers if most of its values are, or if all others are marks such as "NA"; but
     not if one has leading zeros. In JSON no column may hold values of two kinds.
@@ -100,17 +106,17 @@ def _refuse_several_kinds(name: str, samples: list[Sample], *, is_text: bool, de
     if is_text:
         different = Counter(column)
         if any(_LEADING_ZERO.fullmatch(text.strip()) for text in different):
-            return
+            return None
         for text, count in different.items():
             counts[kind_of(text)] += count
         main = max(("a number", "true or false"), key=counts.__getitem__)
         others = {text.strip().lower() for text in different if kind_of(text) != main}
         if not others or counts[main] == 0 or (2 * counts[main] <= len(column) and not others <= _MARKS):
-            return
+            return None
     else:
         counts.update(_KINDS[kind] for kind in map(type, column))
         if len(counts) < 2:
-            return
+            return next(iter(counts), None)
         main = counts.most_common(1)[0][0]
     usual = [value for value in column if kind_of(value) == main]
     dtype = _type_of([_with_point(value, decimal) for value in usual] if is_text else usual, 0, is_text)

@@ -52,6 +52,7 @@ def row_example(
     classes: Sequence[str] | Result | None = None,
     left_out: Sequence[str] | None = None,
     inferred: Sequence[str] = (),
+    kinds: Mapping[str, str] | None = None,
 ) -> list[dict[str, object]]:
     """Rows to examples: `{"wings": 2, "species": "bee"}` with `label="species"` → `{"wings": 2, "label": 0}`.
 
@@ -62,14 +63,16 @@ def row_example(
             analyzer are sorted by name.
         left_out: columns that are not stored; a row with columns besides these and `types` fails. None allows any.
         inferred: columns whose dtype was inferred from other rows of JSON; they hold no value of another kind.
+        kinds: column → what all values of an `inferred` column of text are, if not text: "an object", "a list",
+            "a number" or "true or false".
 
     Raises `TaskError` if an integer or a bool is missing.
     """
     names = classes.class_names() or () if isinstance(classes, Result) else classes
     numbers = None if names is None else numbers_of(tuple(names))
     known = None if left_out is None else {*types, *left_out}
-    kinds = {name: _kinds_of(types[name]) for name in inferred if "[" not in types[name]}
-    lists = {name: _kinds_of(types[name]) for name in inferred if types[name].endswith("[]")}
+    of_values = {name: _kinds_of(types[name], name, kinds) for name in inferred if "[" not in types[name]}
+    of_elements = {name: _kinds_of(types[name]) for name in inferred if types[name].endswith("[]")}
     examples = []
     for row in rows:
         assert isinstance(row, Mapping)  # sources of tables give only mappings
@@ -80,10 +83,10 @@ def row_example(
                 f"inferred from has it. Leave it out (--type {name}=skip), or give it a type in the declaration "
                 "(--print-python)."
             )
-        for name, kind in kinds.items():
+        for name, kind in of_values.items():
             if type(value := row.get(name)) not in kind:
                 raise _of_another_kind(value, name, types[name])
-        for name, kind in lists.items():
+        for name, kind in of_elements.items():
             if type(value := row.get(name)) is list and not kind.issuperset(map(type, value)):
                 raise _of_another_kind(value, name, types[name])
         example = {name: _value(row.get(name), name, dtype) for name, dtype in types.items()}
@@ -100,10 +103,19 @@ def row_example(
 
 # Values of JSON that a column of a dtype may hold besides null, numbers for all others; text is refused by `_value`.
 _NUMBERS = frozenset([int, float, str, type(None)])
-_KINDS = {"str": frozenset([str, list, dict, type(None)]), "bool": frozenset([bool, str, type(None)])}
+_KINDS = {"str": frozenset([str, type(None)]), "bool": frozenset([bool, str, type(None)])}
+# The same for columns of text that hold none.
+_KINDS_AS_TEXT: Mapping[str, frozenset[object]] = {
+    "an object": frozenset([dict, type(None)]),
+    "a list": frozenset([list, type(None)]),
+    "a number": frozenset([int, float, type(None)]),
+    "true or false": frozenset([bool, type(None)]),
+}
 
 
-def _kinds_of(dtype: str) -> frozenset[object]:
+def _kinds_of(dtype: str, name: str = "", kinds: Mapping[str, str] | None = None) -> frozenset[object]:
+    if kinds and name in kinds:
+        return _KINDS_AS_TEXT[kinds[name]]
     return _KINDS.get(dtype.removesuffix("[]"), _NUMBERS)
 
 
@@ -122,6 +134,7 @@ def _of_columns(
     classes: Sequence[str] | Result | None = None,
     left_out: Sequence[str] | None = None,
     inferred: Sequence[str] = (),
+    kinds: Mapping[str, str] | None = None,
 ) -> Table | None:
     """`row_example` of rows that are kept as columns; None, or any error, if there are rows that it may refuse."""
     if left_out is not None and not table.columns.keys() <= {*types, *left_out}:
@@ -130,7 +143,7 @@ def _of_columns(
         values: Iterable[object] = table.values(name)
         if (dtype := types[name]).endswith("[]"):
             values = [element for value in table.values(name) if type(value) is list for element in value]
-        if "[" not in dtype.removesuffix("[]") and not {*map(type, values)} <= _kinds_of(dtype):
+        if "[" not in dtype.removesuffix("[]") and not {*map(type, values)} <= _kinds_of(dtype, name, kinds):
             return None
     made = {name: _stored(table, name, dtype) for name, dtype in types.items()}
     if label is not None:
@@ -361,10 +374,12 @@ def table(
         files, kind, delimiter=delimiter, null=null, names=names or (), decimal=decimal, renamed=renamed
     )
     among = None if columns is None else [*columns, *(name for name in (label, by, time) if name is not None)]
+    kinds = dict[str, str]()
     if kind == "parquet":
         inferred, partitions = types_of_parquet(files, declared=types or (), among=among)
     else:
-        inferred, partitions = types_of_rows(files, kind, declared=types or (), among=among, **reading), {}
+        inferred = types_of_rows(files, kind, declared=types or (), among=among, kinds=kinds, **reading)
+        partitions = dict[str, str]()
     inferred |= partitions
     is_text = kind in ("csv", "tsv")
     if columns is not None:
@@ -418,6 +433,7 @@ def table(
         # Each row of JSON lines has its own columns; all others have those of the source.
         left_out=sorted({*inferred, *(types or {})} - {*chosen}) if kind == "json" and columns is None else None,
         inferred=guessed or None if kind == "json" else None,
+        kinds={name: found for name, found in kinds.items() if name in guessed} or None,
     )
     splits = None
     if time is not None:

@@ -6,6 +6,7 @@ And the options that these messages name: `--names`, `--columns`, `--decimal`, c
 from __future__ import annotations
 
 import datetime
+import json
 import math
 from decimal import Decimal
 from pathlib import Path
@@ -322,6 +323,11 @@ def beyond_the_sample(name: str, usual: str, last: str, *options: str, monkeypat
         ("a.csv", "true,x\n", "1,x\n", "column 'n': expected true or false, as the rows that types were inferred"),
         ("a.jsonl", '{"n": [1], "t": "x"}\n', '{"n": [true], "t": "x"}\n', "'n' is int64[], as inferred from other"),
         ("a.jsonl", '{"n": true, "t": "x"}\n', '{"n": 1, "t": "x"}\n', "the column 'n' is bool, as inferred from"),
+        ("a.jsonl", '{"n": 1, "t": "x"}\n', '{"n": 1, "t": {"a": 1}}\n', "the column 't' is str, as inferred from"),
+        ("a.jsonl", '{"n": 1, "t": {"a": 1}}\n', '{"n": 1, "t": "x"}\n', "the column 't' is str, as inferred from"),
+        ("a.jsonl", '{"n": 1, "t": [[1]]}\n', '{"n": 1, "t": {"a": 1}}\n', "the column 't' is str, as inferred from"),
+        ("a.jsonl", '{"n": 1, "t": ["x"]}\n', '{"n": 1, "t": [{}]}\n', "the column 't' is str[], as inferred from"),
+        ("a.jsonl", '{"n": 1, "t": null}\n', '{"n": 1, "t": {"a": 1}}\n', "the column 't' is str, as inferred from"),
     ],
     ids=[
         "csv_int",
@@ -334,6 +340,11 @@ def beyond_the_sample(name: str, usual: str, last: str, *options: str, monkeypat
         "csv_bool",
         "json_list",
         "json_bool",
+        "json_object_among_text",
+        "json_text_among_objects",
+        "json_object_among_lists",
+        "json_object_in_lists_of_text",
+        "json_object_among_nulls",
     ],
 )
 def test_values_of_another_kind_beyond_the_sample_are_not_converted(
@@ -360,6 +371,19 @@ def test_what_is_declared_is_converted_as_before(
 ) -> None:
     assert "401 written" in beyond_the_sample(name, usual, last, "--type", declared, monkeypatch=monkeypatch)
     assert Cache.open("cache")["train"][400][declared[0]] == value
+
+
+@pytest.mark.parametrize(
+    ("usual", "last"),
+    [(2**70, 2**70 + 1), ({"a": 1}, {"b": None}), ([[1]], [])],
+    ids=["large_integers", "objects", "nested_lists"],
+)
+def test_values_stored_as_text_are_of_the_same_kind_beyond_the_sample(
+    usual: object, last: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, later = (json.dumps({"n": 1, "t": value}) + "\n" for value in (usual, last))
+    assert "401 written" in beyond_the_sample("a.jsonl", first, later, monkeypatch=monkeypatch)
+    assert Cache.open("cache")["train"][400]["t"] == json.dumps(last)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
