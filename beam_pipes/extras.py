@@ -69,6 +69,7 @@ EXTRA_OF_MODULE = {
     "pypinyin.contrib.tone_convert": "chinese",
     "soundfile": "audio",
     "soxr": "audio",
+    "starlette": "view",
     "tensorflow": "tf",
     "tensorflow_datasets": "tfds",
     "tensorflow_metadata": "tft",
@@ -77,6 +78,7 @@ EXTRA_OF_MODULE = {
     "tokenizers": "text",
     "torch": "torch",
     "typer": "cli",
+    "uvicorn": "view",
     "webdataset": "formats",
     "zstandard": "sources",
 }

@@ -147,22 +147,28 @@ ROOMS: dict[str, Room] = {
     ),
     "report": Room(
         3,
-        2509,
+        2540,
         "pages about published snapshots, comparisons of two",
         ENGINE | SOURCES | {"analysis", "building", "loader", "transforms"},
+    ),
+    "view": Room(
+        3,
+        960,
+        "a page in the browser that shows a cache, and its server: reads, and writes nothing",
+        ENGINE | SOURCES | {"analysis", "building", "loader", "report", "transforms"},
     ),
     "telemetry": Room(
         3, 1163, "watching loaders of every kind, measuring their stages", CACHE | {"loader", "on_device", "map_style"}
     ),
     "commands": Room(
         3,
-        3586,
+        3669,
         "the command line",
         ENGINE
         | SOURCES
         | DECLARATIONS
         | {"analysis", "building", "loader", "beam", "on_device", "tft", "transforms", "runners"}
-        | {"disclosure", "export", "recipes", "report", "telemetry", "testing"},
+        | {"disclosure", "export", "recipes", "report", "telemetry", "testing", "view"},
     ),
     "cli": Room(3, 76, "the entry point: arguments, signals, exit codes", {"commands"} | BASE),
     "__main__": Room(3, 6, "`python -m beam_pipes`", {"cli"}),

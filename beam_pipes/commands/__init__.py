@@ -27,6 +27,8 @@ SUMMARIES = {
     "doctor": "Check, in a fresh virtual environment, that workers can import everything a declaration needs.",
     "doctor-loader": "Report whether training from a cache would be input-bound, and which loading stage costs most.",
     "inspect": "Show a cache's decoded examples, a loader's first batch, or a task's examples after each step.",
+    "view": "Show a cache in the browser: rows, pictures, sound, tokens, histograms, dead letters, steps of a run, "
+    "builds.",
     "stats": "Show how many records each stage read, wrote and dropped, and the statistics of all stages.",
     "verify": "Check every byte of a cache against its checksums; list all problems and exit with 1 if there are any.",
     "sign": "Check every byte of a snapshot and sign it, so that readers can insist on what was approved.",

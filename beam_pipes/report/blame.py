@@ -238,7 +238,7 @@ def _blamed(
         records=1 + len(others),
         features=() if at.taken_down else tuple(_features(split, at.record, vocabulary)),
         appearances=tuple(_appearances(loader, at, losses, last_step)),
-        duplicates=tuple(_duplicates(split, at.record_id)),
+        duplicates=tuple(duplicates_of(split, at.record_id)),
     )
 
 
@@ -273,7 +273,8 @@ def _is_of(one: Delivery, other: Delivery) -> bool:
     return (one.source, one.record) == (other.source, other.record)
 
 
-def _duplicates(split: Split, record_id: str) -> Iterator[str]:
+def duplicates_of(split: Split, record_id: str) -> Iterator[str]:
+    """The records of the same content in the snapshot, and those dropped as duplicates of this one, in words."""
     cache = _cache_of(split)
     found = SnapshotRecords.open(split.path, cache.manifest)
     if found is not None and found.lineage.has_digests:

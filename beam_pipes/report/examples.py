@@ -131,7 +131,7 @@ def features_of(opened: Split, row: int) -> list[tuple[str, str]]:
     """The features of a record as (name, short text), up to `MAX_FEATURES`; a file of pixels or sound in a word."""
     if opened.kind == "example":
         items = list(opened[row].items())
-        shown = [(name, _shown_file(value) or shown_value(value)) for name, value in items[:MAX_FEATURES]]
+        shown = [(name, shown_file(value) or shown_value(value)) for name, value in items[:MAX_FEATURES]]
         return shown if len(items) <= MAX_FEATURES else [*shown, ("…", f"{len(items) - MAX_FEATURES} more features")]
     try:
         value = opened[row]
@@ -262,9 +262,9 @@ def media_of(cache: Cache, split: str, *, sample_rate: int | None, most: int = M
     sounding = {*_rows(opened, _SOUNDS)}
     for row in sorted({*_rows(opened, _PICTURES), *sounding}):
         example = opened[row]
-        caption = ", ".join(_captions(example, spec))
+        caption = ", ".join(captions(example, spec))
         for feature, value in example.items():
-            kind = _kind_of(feature, value, sample_rate)
+            kind = kind_of(feature, value, sample_rate)
             if kind == "picture" or (kind == "sound" and row in sounding):
                 made = _medium(row, feature, kind, value, sample_rate, caption)
                 left -= len(made.url)
@@ -274,7 +274,8 @@ def media_of(cache: Cache, split: str, *, sample_rate: int | None, most: int = M
     return found
 
 
-def _captions(example: Mapping[str, FeatureValue], spec: Mapping[str, FeatureSpec]) -> Iterator[str]:
+def captions(example: Mapping[str, FeatureValue], spec: Mapping[str, FeatureSpec]) -> Iterator[str]:
+    """The class of a record and its text."""
     for feature, value in example.items():
         names = spec[feature].class_names if feature in spec else None
         if names and np.ndim(value) == 0 and 0 <= int(value) < len(names):
@@ -283,7 +284,8 @@ def _captions(example: Mapping[str, FeatureValue], spec: Mapping[str, FeatureSpe
             yield shown_value(value, max_characters=120)
 
 
-def _kind_of(feature: str, value: FeatureValue, rate: int | None) -> str | None:
+def kind_of(feature: str, value: FeatureValue, rate: int | None) -> str | None:
+    """ "picture" or "sound", or None for anything else; `rate` is that of waves, which do not say what they are."""
     if isinstance(value, bytes):
         return "picture" if _PICTURE.match(value) else "sound" if _SOUND.match(value) else None
     if not isinstance(value, np.ndarray):
@@ -295,39 +297,50 @@ def _kind_of(feature: str, value: FeatureValue, rate: int | None) -> str | None:
     return "sound" if is_wave and rate is not None and feature in SOUND_FEATURES else None
 
 
-def _shown_file(value: FeatureValue) -> str | None:
+def shown_file(value: FeatureValue) -> str | None:
     """A file of pixels or sound in a word, not as its bytes."""
-    kind = _kind_of("", value, None) if isinstance(value, bytes) else None
+    kind = kind_of("", value, None) if isinstance(value, bytes) else None
     return None if kind is None else f"a {kind}, {len(value):,} bytes"
 
 
 def _shown_record(raw: bytes) -> str:
-    return _shown_file(raw) or shown_bytes(raw)
+    return shown_file(raw) or shown_bytes(raw)
 
 
 def _medium(row: int, feature: str, kind: str, value: FeatureValue, rate: int | None, caption: str) -> Medium:
     try:
-        url, about = _picture(value) if kind == "picture" else _sound(value, rate)
+        form, content, about = picture_file(value) if kind == "picture" else sound_file(value, rate)
+        url = f"data:{form};base64,{base64.b64encode(content).decode()}"
     except (BeamPipesError, ValueError) as error:  # a damaged file, or no library to decode it
         url, about = "", shown_value(f"not shown: {error}", max_characters=200)
     return Medium(row=row, feature=feature, kind=kind, url=url, about=about, caption=caption)
 
 
-def _picture(value: FeatureValue) -> tuple[str, str]:
-    from beam_pipes.transforms.image_files import decode
+def picture_file(value: FeatureValue, *, side: int = _SIDE) -> tuple[str, bytes, str]:
+    """A picture at most `side` pixels wide and high, as (content type, file, its true width and height in words).
 
+    Raises what decoding raises, `ValueError` for pixels that are no picture, `MissingExtraError` without Pillow.
+    """
     image = require("PIL.Image", purpose="pictures in reports")
-    pixels = decode(memoryview(value), max_pixels=_MOST_PIXELS) if isinstance(value, bytes) else np.asarray(value)
+    pixels = pixels_of(value)
     thumbnail = image.fromarray(pixels[:, :, 0] if pixels.shape[2:] == (1,) else pixels)
-    thumbnail.thumbnail((_SIDE, _SIDE))
+    thumbnail.thumbnail((side, side))
     file = io.BytesIO()
     is_small = max(pixels.shape[:2]) <= _SIDE // 2  # its pixels can be seen
     thumbnail.save(file, "PNG" if is_small else "JPEG")
     height, width = pixels.shape[:2]
-    return _url("image/png" if is_small else "image/jpeg", file.getvalue()), f"{width} × {height}"
+    return "image/png" if is_small else "image/jpeg", file.getvalue(), f"{width} × {height}"
 
 
-def _sound(value: FeatureValue, rate: int | None) -> tuple[str, str]:
+def pixels_of(value: FeatureValue) -> np.ndarray:
+    """The pixels of a file, or those given."""
+    from beam_pipes.transforms.image_files import decode
+
+    return decode(memoryview(value), max_pixels=_MOST_PIXELS) if isinstance(value, bytes) else np.asarray(value)
+
+
+def sound_file(value: FeatureValue, rate: int | None, *, most_bytes: int = _WAVE_BYTES) -> tuple[str, bytes, str]:
+    """The beginning of a sound as a mono WAV of 16 bits: (content type, file, its true length in words)."""
     from beam_pipes.transforms.audio.sound_files import decoded
     from beam_pipes.transforms.audio.spectra import resample
 
@@ -338,7 +351,7 @@ def _sound(value: FeatureValue, rate: int | None) -> tuple[str, str]:
         samples = np.asarray(value)
     assert rate is not None
     preview = min(rate, _PREVIEW_HZ)
-    part = samples[: _WAVE_BYTES // 2 * rate // preview]
+    part = samples[: most_bytes // 2 * rate // preview]
     if part.dtype != np.int16:
         part = np.nan_to_num(part.astype(np.float32))
         if preview != rate:
@@ -354,8 +367,4 @@ def _sound(value: FeatureValue, rate: int | None) -> tuple[str, str]:
         written.writeframes(part.astype("<i2").tobytes())
     secs, shown = len(samples) / rate, len(part) / preview
     more = f", the first {shown:.2f}" if shown < secs - 0.01 else ""
-    return _url("audio/wav", file.getvalue()), f"{secs:.2f} s{more}"
-
-
-def _url(kind: str, content: bytes) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+    return "audio/wav", file.getvalue(), f"{secs:.2f} s{more}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -157,16 +157,20 @@ def pieces_of(vocabulary: Tokenizer, ids: Sequence[int], *, most: int = _PIECES_
     Tokens that hold only part of a character are combined into one piece. One without text, such as the end of a text,
     is shown by its name, `⟨</s>⟩`, or as its id: `⟨2⟩`.
     """
-    pieces: list[str] = []
+    pieces = [piece for _, piece in pieces_with_ends(vocabulary, ids[:most])]
+    return [*pieces, "…"] if len(ids) > most else pieces
+
+
+def pieces_with_ends(vocabulary: Tokenizer, ids: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """The pieces of `pieces_of`, each with the number of ids up to its end."""
     before, first = "", 0
-    for end in range(1, min(len(ids), most) + 1):
+    for end in range(1, len(ids) + 1):
         text = _text(vocabulary, ids[:end])
-        if text.endswith("\ufffd") and end < min(len(ids), most):
+        if text.endswith("\ufffd") and end < len(ids):
             continue  # the rest of a character is in the next token
         piece = text[len(before) :] if text.startswith(before) else _text(vocabulary, ids[first:end])
-        pieces.append(_shown_piece(vocabulary, piece, ids[end - 1]))
+        yield end, _shown_piece(vocabulary, piece, ids[end - 1])
         before, first = text, end
-    return [*pieces, "…"] if len(ids) > most else pieces
 
 
 def shown_tokens(vocabulary: Tokenizer, ids: npt.NDArray[np.int64] | Sequence[int]) -> str:

@@ -210,12 +210,17 @@ def _facts(cache: Cache, *, against: str | None) -> Mapping[str, object]:
 
 def _media(cache: Cache) -> dict[str, list[Medium]]:
     """Split → pictures and sound of some of its records; for each split an equal part of what a page may have."""
+    rate = sample_rate_of(cache)
+    most = MAX_MEDIA // (len(cache.splits) or 1)
+    return {split: media_of(cache, split, sample_rate=rate, most=most) for split in cache.splits}
+
+
+def sample_rate_of(cache: Cache) -> int | None:
+    """The only sample rate in Hz that the stages of a cache name."""
     made = read_fingerprint(cache.directory)
     parts = [] if made is None else [item for stage in made.stages.values() for item in stage.parts.items()]
     rates = {value for name, value in parts if name.endswith(".config.sample_rate") and value.isdigit()}
-    rate = int(rates.pop()) if len(rates) == 1 else None
-    most = MAX_MEDIA // (len(cache.splits) or 1)
-    return {split: media_of(cache, split, sample_rate=rate, most=most) for split in cache.splits}
+    return int(rates.pop()) if len(rates) == 1 else None
 
 
 def _values(cache: Cache) -> list[_ValuesShown]:

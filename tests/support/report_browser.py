@@ -41,13 +41,17 @@ class Browser:
     driver: WebDriver
 
     def show(self, page: Path, *, width: int = 1280, scheme: str = "light", media: str = "screen") -> None:
-        """Loads a page at a width (in CSS pixels), in a colour scheme, for a medium."""
+        """Loads a file at a width (in CSS pixels), in a colour scheme, for a medium."""
+        self.open(page.as_uri(), width=width, scheme=scheme, media=media)
+
+    def open(self, address: str, *, width: int = 1280, scheme: str = "light", media: str = "screen") -> None:
+        """Loads an address, likewise."""
         self.driver.get("about:blank")
         self.complaints()
         self.requests()
         self._cdp("Emulation.setEmulatedMedia", media=media, features=[_feature("prefers-color-scheme", scheme)])
         self._cdp("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
-        self.driver.get(page.as_uri())
+        self.driver.get(address)
 
     def run(self, script: str, *arguments: Any) -> Any:
         """The value that a function body returns."""
