@@ -143,14 +143,14 @@ def _column(name: str, records: Split) -> Split:
         if cache.manifest.fingerprints.get(SOURCE_FINGERPRINT) == wanted:
             break
     else:
-        told = f"add_column({name!r}, {records.path!r}, stage)"
+        call = f"add_column({name!r}, {records.path!r}, stage)"
         if not found:
             raise CacheNotFoundError(
-                f"{records!r} has no column {name!r}: expected its cache in {path}. Compute it: {told}.", path=path
+                f"{records!r} has no column {name!r}: expected its cache in {path}. Compute it: {call}.", path=path
             )
         raise CacheError(
             f"the column {name!r} in {path} was computed for another snapshot than {records.snapshot}. Compute it for "
-            f"this one: {told} reads only shards that are new.",
+            f"this one: {call} reads only shards that are new.",
             path=path,
         )
     column = cache[records.name]

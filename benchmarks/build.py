@@ -196,10 +196,10 @@ def way_of_a_record(corpus: str, to: str) -> dict[str, Any]:
         _write_bare(_lines_of(corpus, task), f"{to}/bare.tfrecord")
         bare += clock() - started
     micros = {"ours": ours, "floor": floor}
-    told = {
+    reported = {
         f"{part}_{name}_us": round(1e6 * secs[part] / records, 3) for part in PARTS for name, secs in micros.items()
     }
-    return {**told, "bare_us": round(1e6 * bare / records, 3), "ours_to_bare": round(sum(ours.values()) / bare, 3)}
+    return {**reported, "bare_us": round(1e6 * bare / records, 3), "ours_to_bare": round(sum(ours.values()) / bare, 3)}
 
 
 def _lines_of(corpus: str, task: Any) -> Any:
@@ -211,16 +211,16 @@ def _lines_of(corpus: str, task: Any) -> Any:
             yield line.rstrip("\n")
 
 
-def table_of_the_way(told: dict[str, Any]) -> str:
+def table_of_the_way(reported: dict[str, Any]) -> str:
     """The figures of `way_of_a_record` as a table."""
     rows = [f"{'CPU us a record':>16} {'ours':>8} {'floor':>8} {'distance':>9} {'of bare':>8}"]
     for part in PARTS:
-        ours, floor = told[f"{part}_ours_us"], told[f"{part}_floor_us"]
-        share = (ours - floor) / told["bare_us"]
+        ours, floor = reported[f"{part}_ours_us"], reported[f"{part}_floor_us"]
+        share = (ours - floor) / reported["bare_us"]
         rows.append(f"{part:>16} {ours:8.2f} {floor:8.2f} {ours - floor:9.2f} {share:8.1%}")
-    sums = [sum(told[f"{part}_{name}_us"] for part in PARTS) for name in ("ours", "floor")]
+    sums = [sum(reported[f"{part}_{name}_us"] for part in PARTS) for name in ("ours", "floor")]
     rows.append(f"{'all':>16} {sums[0]:8.2f} {sums[1]:8.2f} {sums[0] - sums[1]:9.2f}")
-    rows.append(f"{'the bare loop':>16} {told['bare_us']:8.2f} {'':8} {told['bare_us'] - sums[1]:9.2f}")
+    rows.append(f"{'the bare loop':>16} {reported['bare_us']:8.2f} {'':8} {reported['bare_us'] - sums[1]:9.2f}")
     return "\n".join(rows)
 
 
@@ -302,8 +302,8 @@ def main() -> None:
             print(f"functions on each core: {ceilings[-1]:.2f} times one", file=sys.stderr)
         (work / "way").mkdir()
         way = _run("way", corpus, work / "way").output
-        told = json.loads(way.strip().splitlines()[-1])
-        print(table_of_the_way(told), file=sys.stderr)
+        reported = json.loads(way.strip().splitlines()[-1])
+        print(table_of_the_way(reported), file=sys.stderr)
         if len(kept) != 1:
             raise SystemExit(f"the alternatives wrote different numbers of records: {sorted(kept)}")
         report(
@@ -313,12 +313,12 @@ def main() -> None:
                 "ceiling_all_cores": statistics.median(ceilings),
                 "speedup_to_ceiling": ratio(secs, "one_core", "all_cores") / statistics.median(ceilings),
                 "ratio_stock_beam_to_ours": ratio(secs, "stock_beam", "one_core"),
-                "ratio_one_core_to_bare_in_turns": told.pop("ours_to_bare"),
+                "ratio_one_core_to_bare_in_turns": reported.pop("ours_to_bare"),
                 "records": kept.pop(),
                 "bytes": sum(os.path.getsize(path) for path in corpus.iterdir()),
                 **{f"secs_{mode}": statistics.median(secs[mode]) for mode in MODES},
                 **{f"rss_bytes_{mode}": max(rss[mode]) for mode in MODES},
-                **told,
+                **reported,
             },
             options.json,
         )

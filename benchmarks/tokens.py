@@ -423,8 +423,8 @@ def measured(directory: str, work: Path, names: Sequence[str], *, repeats: int) 
             ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             figures = json.loads(ran.stdout.strip().splitlines()[-1])
             shutil.rmtree(to)
-            told = ", ".join(f"{name} {figures[name]:.2f}" for name in ("secs", "cpu_secs", "chain_secs"))
-            print(f"{job}: {told}; ids {figures['digest']}", file=sys.stderr, flush=True)
+            reported = ", ".join(f"{name} {figures[name]:.2f}" for name in ("secs", "cpu_secs", "chain_secs"))
+            print(f"{job}: {reported}; ids {figures['digest']}", file=sys.stderr, flush=True)
             first = first or {"job": job, **figures}
             if figures["digest"] != first["digest"]:
                 raise SystemExit(f"{job} wrote other ids than {first['job']}")

@@ -47,13 +47,13 @@ def difference(name: str, arguments: list[str]) -> str:
 
 def table() -> str:
     """DALI's operators, a row each."""
-    told = recorded()
-    operators = told["operators"]
+    facts = recorded()
+    operators = facts["operators"]
     here = {name: RENAMED.get(name, name) for name in operators if RENAMED.get(name, name) in OPERATORS}
     ours = len(here)
     functions = ", ".join(f"`{name[5:]}`" for name in OPERATORS if name.startswith("math."))
     lines = [
-        f"DALI {told['version']} has {len(operators)} operators on the CPU; {ours} of them are here. The functions of",
+        f"DALI {facts['version']} has {len(operators)} operators on the CPU; {ours} of them are here. The functions of",
         f"`nvidia.dali.math` are `fn.math`: {functions}.",
         "",
         "| DALI | here | difference |",

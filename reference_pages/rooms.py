@@ -183,8 +183,8 @@ def table() -> str:
         folder = f"beam_pipes/{name}" + (".py" if name in (*BASE, "face", "columns", "cli", "__main__") else "/")
         folder = "beam_pipes/__init__.py" if name == "beam_pipes" else folder
         others = sorted(room.may_import - BASE - {name}, key=order.index)
-        told = ", ".join(others) or "nothing of ours"
-        lines.append(f"| `{folder}` | {room.ring} | {room.lines:,} | {room.holds} | {told} |")
+        reported = ", ".join(others) or "nothing of ours"
+        lines.append(f"| `{folder}` | {room.ring} | {room.lines:,} | {room.holds} | {reported} |")
     return "\n".join(lines)
 
 

@@ -241,7 +241,7 @@ exit 1
         ],
     )
     def test_commands_are_compared_with_what_there_is(self, line: str, expected: str | None) -> None:
-        found = [told for words in commands(Block(1, "sh", "", line)) for told in [complaint(words)] if told]
+        found = [output for words in commands(Block(1, "sh", "", line)) for output in [complaint(words)] if output]
         assert bool(found) is (expected is not None)
         assert expected is None or expected in found[0]
 

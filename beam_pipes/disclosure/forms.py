@@ -65,11 +65,11 @@ def sources_table(facts: Facts) -> list[str]:
 
     def row(source: SourceFacts) -> list[object]:
         terms = source.terms
-        told = [terms.license, terms.origin, terms.collected, terms.terms]
+        declared = [terms.license, terms.origin, terms.collected, terms.terms]
         stored = [source.records, source.num_bytes, lengths_text(source.lengths)]
         share = f"{facts.share(source):.4%}"
         of_run = [] if source.reads is None else [source.reads, lengths_text(source.read_lengths)]
-        return [source.cache, source.split, *told, *stored, *of_run, share]
+        return [source.cache, source.split, *declared, *stored, *of_run, share]
 
     return table([*headings, *read], map(row, facts.sources))
 

@@ -150,9 +150,9 @@ def _text(record: object, field: str | None) -> str:
             return text_of_bytes(value)
         except ValueError as error:
             where = "the file" if field is None else f"the field {field!r}"
-            told = str(error).removeprefix("expected ")
+            problem = str(error).removeprefix("expected ")
             raise TaskError(
-                f"expected {where} to hold {told}. Convert it, or drop such records (--on-error drop)."
+                f"expected {where} to hold {problem}. Convert it, or drop such records (--on-error drop)."
             ) from None
     if not isinstance(value, str):
         where = "" if field is None else f"the field {field!r} "

@@ -435,10 +435,10 @@ class _Rows:
             assert self._converter is not None
             return self._converter.value(fields)
         except ValueError as error:
-            told = str(error)
+            problem = str(error)
             if isinstance(fields, Stray):
-                told = f"line {lines + data.count(NEWLINE, 0, rows.spans[k][0]) + 1}: expected {told}"
-            raise SourceError(told, file=self._file, offset=piece.position(k)) from error
+                problem = f"line {lines + data.count(NEWLINE, 0, rows.spans[k][0]) + 1}: expected {problem}"
+            raise SourceError(problem, file=self._file, offset=piece.position(k)) from error
 
 
 def _first_row(path: str, file: str, source: CSV) -> tuple[bytes, int]:

@@ -494,11 +494,11 @@ class JSONLines(LineSource):
         try:
             value = json.loads(text, parse_float=number_of_json)
         except (ValueError, RecursionError) as error:
-            told = f"expected a JSON object, found {text!r:.80}: {error}{_advice_on_json(text, position, error)}"
-            raise SourceError(told, file=file, offset=position) from error
+            problem = f"expected a JSON object, found {text!r:.80}: {error}{_advice_on_json(text, position, error)}"
+            raise SourceError(problem, file=file, offset=position) from error
         if not isinstance(value, dict):
-            told = f"expected a JSON object, found {text!r:.80}{_advice_on_json(text, position, None)}"
-            raise SourceError(told, file=file, offset=position)
+            problem = f"expected a JSON object, found {text!r:.80}{_advice_on_json(text, position, None)}"
+            raise SourceError(problem, file=file, offset=position)
         converters = self._converters
         if converters is None:
             return value

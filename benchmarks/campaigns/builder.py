@@ -126,7 +126,7 @@ def _run(order: Mapping[str, Any]) -> dict[str, Any]:
     os.close(write)
     status = _wait(pid, order, started)
     with os.fdopen(read) as words:
-        told = json.loads(words.read() or "[null, null]")
+        reported = json.loads(words.read() or "[null, null]")
     secs = time.monotonic() - started
     orphans = processes_left(pid, wait_secs=_ORPHAN_SECS)
     with terminal:
@@ -134,8 +134,8 @@ def _run(order: Mapping[str, Any]) -> dict[str, Any]:
         words = terminal.read().decode(errors="replace")
     return {
         "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0,
-        "error": told[1],
-        "error_type": told[0],
+        "error": reported[1],
+        "error_type": reported[0],
         "orphans": orphans,
         "secs": secs,
         "told": words,
@@ -167,11 +167,11 @@ def _child(order: Mapping[str, Any], words: int) -> None:
         os.environ.update(order["env"])
         os.environ[kill_points.VARIABLE] = order["at"]  # for its workers
         kill_points.arm(order["at"])
-        told: list[str | None] = [None, None]
+        reported: list[str | None] = [None, None]
         try:
             build(order["reference"], order["to"], options=LocalOptions(workers=order["workers"]))
         except BaseException as error:
-            told = [type(error).__name__, str(error)]
-        os.write(words, json.dumps(told).encode())
+            reported = [type(error).__name__, str(error)]
+        os.write(words, json.dumps(reported).encode())
     finally:
         os._exit(0)

@@ -86,9 +86,9 @@ def endings_campaign(directory: Path, *, endings: int, seed: int = 0, files: int
     return counts
 
 
-def _end(scene: Scene, ending: Ending, told: Path, after_secs: float, counts: EndingCounts) -> None:
+def _end(scene: Scene, ending: Ending, reported: Path, after_secs: float, counts: EndingCounts) -> None:
     """Builds until the workers exist and a moment longer, sends the signal, and checks everything."""
-    with told.open("wb") as output:
+    with reported.open("wb") as output:
         process = _command(scene, output)
         deadline = time.monotonic() + _LIMIT_SECS
         while process.poll() is None and len(_workers(process.pid)) < _WORKERS and time.monotonic() < deadline:
@@ -105,7 +105,7 @@ def _end(scene: Scene, ending: Ending, told: Path, after_secs: float, counts: En
             os.killpg(process.pid, signal.SIGKILL)
             code = process.wait()
             counts.problems.append(f"{ending}: the command did not end within {_LIMIT_SECS:.0f} s")
-    words = told.read_text(encoding="utf-8", errors="replace")
+    words = reported.read_text(encoding="utf-8", errors="replace")
     found = [*scene.problems()]
     if code == 0 or _FINISHED in words:  # the signal came after the work
         counts.finished += 1
@@ -117,7 +117,7 @@ def _end(scene: Scene, ending: Ending, told: Path, after_secs: float, counts: En
         found.append("it shows a traceback")
     if left := processes_left(process.pid, wait_secs=_GONE_SECS):
         found.append(f"{left} processes are left")
-    with told.open("ab") as output:
+    with reported.open("ab") as output:
         again = _command(scene, output).wait(_LIMIT_SECS)
     if again:
         found.append(f"the same command again ended with {again}")

@@ -75,11 +75,11 @@ def loading_campaign(
         whole, secs = {}, {}
         for way in ways:
             before = time.monotonic()
-            told = forker.run(way, cache, directory / "whole")
-            if told["error"] is not None:
-                counts.problems.append(f"{way}: an undisturbed pass failed: {told['error']}")
+            reported = forker.run(way, cache, directory / "whole")
+            if reported["error"] is not None:
+                counts.problems.append(f"{way}: an undisturbed pass failed: {reported['error']}")
                 return counts
-            whole[way], secs[way] = told["digest"], time.monotonic() - before
+            whole[way], secs[way] = reported["digest"], time.monotonic() - before
         while counts.in_time < moments:
             if counts.moments >= _MOST_DRAWS * moments:
                 counts.problems.append(f"{counts.moments} moments were drawn, and {counts.in_time} were in time")
@@ -88,17 +88,17 @@ def loading_campaign(
             way, ending = ways[number % len(ways)], ENDINGS[(number + 2 * (number // len(ways))) % len(ENDINGS)]
             store = directory / f"store-{WAYS.index(way)}"
             after_secs = rng.uniform(0.0, secs[way])
-            told = forker.run(way, cache, store, ending=ending, after_secs=after_secs)
-            if ending == "interrupted" and told["descriptors"] == 1:
+            reported = forker.run(way, cache, store, ending=ending, after_secs=after_secs)
+            if ending == "interrupted" and reported["descriptors"] == 1:
                 # Python may be interrupted after a call has opened a file and before the next statement holds it. That
                 # does not happen twice in a row; a file that nobody closes does.
-                told = forker.run(way, cache, store, ending=ending, after_secs=after_secs)
+                reported = forker.run(way, cache, store, ending=ending, after_secs=after_secs)
             label = f"{way}, {ending} (moment {number})"
             counts.moments += 1
-            counts.in_time += told["digest"] is None
+            counts.in_time += reported["digest"] is None
             counts.by_ending[ending] += 1
             counts.by_way[way] += 1
-            counts.problems += [f"{label}: {problem}" for problem in problems_of(told, ending)]
+            counts.problems += [f"{label}: {problem}" for problem in problems_of(reported, ending)]
             before = time.monotonic()
             after = forker.run(way, cache, store)
             secs[way] = time.monotonic() - before
@@ -112,21 +112,21 @@ def loading_campaign(
     return counts
 
 
-def problems_of(told: Mapping[str, Any], ending: str | None) -> Iterator[str]:
+def problems_of(reported: Mapping[str, Any], ending: str | None) -> Iterator[str]:
     """The problems after a pass with this ending."""
-    if told["hung"]:
+    if reported["hung"]:
         yield f"did not end within {_LIMIT_SECS:.0f} s"
-    if told["orphans"]:
-        yield f"{told['orphans']} processes are left"
-    if told["descriptors"]:
-        yield f"{told['descriptors']} descriptors are left open"
-    if told["threads"]:
-        yield f"threads are left: {told['threads']}"
-    if told["shared_memory"]:
-        yield f"shared memory is left: {told['shared_memory'][:5]}"
+    if reported["orphans"]:
+        yield f"{reported['orphans']} processes are left"
+    if reported["descriptors"]:
+        yield f"{reported['descriptors']} descriptors are left open"
+    if reported["threads"]:
+        yield f"threads are left: {reported['threads']}"
+    if reported["shared_memory"]:
+        yield f"shared memory is left: {reported['shared_memory'][:5]}"
     allowed = {None: {None}, "killed": {None}, "interrupted": {None, "KeyboardInterrupt"}}
-    if told["error"] not in allowed.get(ending, {None, "Planned"}):
-        yield f"ended in {told['error']}: {told['words']}"
+    if reported["error"] not in allowed.get(ending, {None, "Planned"}):
+        yield f"ended in {reported['error']}: {reported['words']}"
 
 
 def load(way: str, cache: Path, store: Path) -> Iterator[Any]:
@@ -184,8 +184,8 @@ class _Forker:
         self._process.stdin.flush()
         if not wait([self._process.stdout.fileno()], 2 * _LIMIT_SECS):
             raise TimeoutError(f"the process that forks is late with {order}")
-        told: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return told
+        outcome: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return outcome
 
     def __enter__(self) -> _Forker:
         return self
@@ -221,9 +221,9 @@ def fork_pass(order: Mapping[str, Any]) -> dict[str, Any]:
     os.close(write)
     hung = _end(pid, order)
     with os.fdopen(read) as words:
-        told = json.loads(words.read() or "null") or _NOTHING
+        reported = json.loads(words.read() or "null") or _NOTHING
     orphans = processes_left(pid, wait_secs=_GONE_SECS)
-    return {**told, "hung": hung, "orphans": orphans, "shared_memory": sorted(_shared_memory() - shared)}
+    return {**reported, "hung": hung, "orphans": orphans, "shared_memory": sorted(_shared_memory() - shared)}
 
 
 _NOTHING = {"digest": None, "error": None, "words": "", "descriptors": 0, "threads": []}
@@ -233,7 +233,7 @@ def _child(order: Mapping[str, Any], words: int) -> None:
     """Loads, and reports what is left behind; then ends like a script, running its `atexit` functions."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ignored before the pass begins
-    told = dict(_NOTHING)
+    reported = dict(_NOTHING)
     end = time.monotonic() + order["after_secs"] if order["ending"] == "exception" else float("inf")
     # Python's own, one per process, which lives as long as the process.
     resource_tracker.ensure_running()
@@ -248,18 +248,18 @@ def _child(order: Mapping[str, Any], words: int) -> None:
                 if time.monotonic() > end:
                     raise Planned
                 time.sleep(_STEP_SECS)
-            told["digest"] = digest.hexdigest()
+            reported["digest"] = digest.hexdigest()
         except BaseException as error:
-            told["error"], told["words"] = type(error).__name__, str(error)
+            reported["error"], reported["words"] = type(error).__name__, str(error)
         # From here on an interrupt comes after the pass.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         batches = batch = None
         gc.collect()
-        told["threads"] = _threads()
-        told["descriptors"] = max(0, len(_descriptors() - before))
-        os.write(words, json.dumps(told).encode())
+        reported["threads"] = _threads()
+        reported["descriptors"] = max(0, len(_descriptors() - before))
+        os.write(words, json.dumps(reported).encode())
     except BaseException as error:
-        os.write(words, json.dumps({**told, "error": type(error).__name__, "words": str(error)}).encode())
+        os.write(words, json.dumps({**reported, "error": type(error).__name__, "words": str(error)}).encode())
     os.close(words)
     atexit._run_exitfuncs()
     os._exit(0)

@@ -85,10 +85,10 @@ def test_a_plan_names_what_changed_of_an_analyzer(text_input: Path, tmp_path: Pa
         "--explain",
     ]
 
-    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
-    assert "HIT  analyzer lengths: its result is there" in told
-    [line] = [line for line in told.splitlines() if "analyzer top" in line]
+    assert "HIT  analyzer lengths: its result is there" in output
+    [line] = [line for line in output.splitlines() if "analyzer top" in line]
     assert "source shards to be analysed; it was not there before" in line
 
 

@@ -593,8 +593,8 @@ def test_a_record_that_a_source_cannot_parse_fails_is_kept_or_is_dropped(tmp_pat
 
     def keep(pipeline: Any) -> Path:
         values, failed = pipeline | ReadFromSource(source, on_error="dead_letter")
-        told = failed | beam.Map(lambda one: {"a": (one.element, one.stage)})
-        return collect((values, told) | beam.Flatten(), tmp_path / "kept")
+        output = failed | beam.Map(lambda one: {"a": (one.element, one.stage)})
+        return collect((values, output) | beam.Flatten(), tmp_path / "kept")
 
     assert sorted(lines(run(keep))) == ["{'a': (b'{\"a\":', 'source')}", "{'a': 1}", "{'a': 3}"]
     dropped = run(lambda p: collect(p | ReadFromSource(source, on_error="drop"), tmp_path / "dropped"))

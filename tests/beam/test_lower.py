@@ -130,9 +130,9 @@ def test_results_counters_and_failures_do_not_depend_on_steps(batch_records: int
                 resource_hints={name: {} for name in alone},
             )
         )
-        told = failed | beam.Map(lambda one: (one.element, one.stage, one.error_type, one.message))
+        output = failed | beam.Map(lambda one: (one.element, one.stage, one.error_type, one.message))
         initial = given["initials"] | "Texts" >> beam.Map(repr)
-        return (initial, given["lengths"], told) | beam.Flatten()
+        return (initial, given["lengths"], output) | beam.Flatten()
 
     expected = [
         *map(repr, memory["initials"]),
@@ -198,8 +198,10 @@ def test_failed_elements_are_a_second_output() -> None:
             | beam.Create(["fine words", "boom", "more"])
             | lower(SplitWords(), on_error="dead_letter", batch_records=2)
         )
-        told = failed | beam.Map(lambda one: (one.element, one.stage, one.error_type, "in transform" in one.traceback))
-        return (words | "One kind" >> beam.Map(tuple), told) | beam.Flatten()
+        letters = failed | beam.Map(
+            lambda one: (one.element, one.stage, one.error_type, "in transform" in one.traceback)
+        )
+        return (words | "One kind" >> beam.Map(tuple), letters) | beam.Flatten()
 
     check(define, [("fine", "words"), ("more",), ("boom", "SplitWords", "ValueError", True)])
 

@@ -438,8 +438,8 @@ def test_a_plan_says_what_will_run(clicks: Path, tmp_path: Path) -> None:
     assert "source shards → 3 shards for each split: train, test." in said
     assert "steps: source → click → GroupByKey → summarize → write" in said
     assert "One Beam pipeline computes all records, whatever is there already; a new snapshot is published." in said
-    told = json.loads(beam_pipes("plan", REFERENCE, "--to", str(tmp_path / "c"), "--json"))
-    assert (told["num_source_shards"], told["num_shards"]) == (4, 3)
+    output = json.loads(beam_pipes("plan", REFERENCE, "--to", str(tmp_path / "c"), "--json"))
+    assert (output["num_source_shards"], output["num_shards"]) == (4, 3)
 
 
 @pytest.mark.parametrize("option", [["--save", "plan.json"], ["--explain"]], ids=lambda option: option[0])
@@ -494,7 +494,7 @@ class Disconnected(beam.PTransform):
 def test_a_lost_job_is_not_told_of_attempts_that_it_refuses(good: TextLines, tmp_path: Path) -> None:
     declaration = declare("lost", good, [declared.click, Disconnected()], features=FEATURES, key="user")
 
-    with pytest.raises(JobLostError, match="service is gone.*Run the build again; it computes all records.$") as told:
+    with pytest.raises(JobLostError, match="service is gone.*Run the build again; it computes all records.$") as caught:
         build(declaration, to=tmp_path / "c", workers=1)
 
-    assert "attempts" not in str(told.value)
+    assert "attempts" not in str(caught.value)

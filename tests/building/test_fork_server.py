@@ -203,13 +203,13 @@ def test_a_server_whose_parent_is_killed_before_it_reads_an_answer_ends_in_silen
 ) -> None:
     server = ForkServer()
     lifeline, ours = os.pipe()
-    end, told = os.pipe()
-    socket.send_fds(server._control, [b"."], [lifeline, told])
+    end, output = os.pipe()
+    socket.send_fds(server._control, [b"."], [lifeline, output])
     select.select([server._control], [], [], 20)  # the answer is there, and nobody reads it
 
     server._control.close()
 
     assert server.process.wait(60) == 0
     assert "ConnectionResetError" not in capfd.readouterr().err
-    for file in (lifeline, ours, end, told):
+    for file in (lifeline, ours, end, output):
         os.close(file)

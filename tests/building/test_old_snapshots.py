@@ -54,9 +54,9 @@ def test_the_command_says_so(text_input: Path, tmp_path: Path) -> None:
     first = build(REFERENCE, to=tmp_path / "cache", workers=1).snapshot
     (text_input / "sub" / "more.txt").write_text("one more line\n")
     arguments = ["build", REFERENCE, "--to", str(tmp_path / "cache"), "--workers", "1", "--keep", "0", "--no-report"]
-    told = CliRunner().invoke(app, arguments).output
+    printed = CliRunner().invoke(app, arguments).output
 
-    assert f"Old snapshots removed: {first} (--keep 0)." in told
+    assert f"Old snapshots removed: {first} (--keep 0)." in printed
 
 
 def test_a_number_below_zero_is_refused(text_input: Path, tmp_path: Path) -> None:
@@ -78,5 +78,5 @@ def test_what_cannot_be_removed_does_not_fail_a_build_that_is_published(
         result = build(REFERENCE, to=tmp_path / "cache", workers=1, keep=0)
 
     assert result.removed == () and Cache.open(tmp_path / "cache").manifest.snapshot == result.snapshot
-    told = capfd.readouterr().err
-    assert f"old snapshots in {tmp_path / 'cache'} were not removed: " in told and "Permission denied" in told
+    output = capfd.readouterr().err
+    assert f"old snapshots in {tmp_path / 'cache'} were not removed: " in output and "Permission denied" in output

@@ -96,8 +96,8 @@ def test_of_a_build_that_runs_dies_continues_and_finishes(text_input: Path, tmp_
 
 def test_a_build_record_without_times_says_nothing() -> None:
     assert finished_words({}, 100) == []
-    told = finished_words({"started_at": 10.0, "ended_at": 20.0, "reused_shards": 0}, 100)
-    assert told == ["built in 10.0 s (10 records/s), 0 source shards reused."]
+    output = finished_words({"started_at": 10.0, "ended_at": 20.0, "reused_shards": 0}, 100)
+    assert output == ["built in 10.0 s (10 records/s), 0 source shards reused."]
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,10 @@ def test_a_declaration_of_another_name_needs_overwrite(lines: TextLines, tmp_pat
 
     with pytest.raises(
         DeclarationError, match="holds the cache 'first', and the declaration is called 'second'"
-    ) as told:
+    ) as caught:
         build("second", lines, [text], to=tmp_path / "cache")
 
-    assert "Pass overwrite=True (--overwrite) to do so." in str(told.value)
+    assert "Pass overwrite=True (--overwrite) to do so." in str(caught.value)
     assert Cache.open(tmp_path / "cache").manifest.name == "first"
     build("second", lines, [text], to=tmp_path / "cache", overwrite=True)
     assert Cache.open(tmp_path / "cache").manifest.name == "second"

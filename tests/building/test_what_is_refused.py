@@ -84,11 +84,11 @@ def test_more_than_a_tenth_of_failures_leaves_the_old_snapshot(cache: Path, text
     with pytest.raises(TooManyDeadLettersError) as caught:
         build(made_by(failing, text, on_error=on_error), to=cache, workers=1)
 
-    told = str(caught.value)
-    assert "30 records failed, and max_bad allows a tenth (of 200 read); by stage: failing 30." in told
-    assert "The first: failing, text.txt@0: ValueError: no 0; failing, text.txt@7: ValueError: no 1; " in told
-    assert "Nothing was published; the published snapshot stays." in told
-    assert "raise max_bad (--max-bad; None, or all, allows any number)" in told
+    output = str(caught.value)
+    assert "30 records failed, and max_bad allows a tenth (of 200 read); by stage: failing 30." in output
+    assert "The first: failing, text.txt@0: ValueError: no 0; failing, text.txt@7: ValueError: no 1; " in output
+    assert "Nothing was published; the published snapshot stays." in output
+    assert "raise max_bad (--max-bad; None, or all, allows any number)" in output
     assert published(cache) == before
 
 
@@ -224,9 +224,9 @@ def test_inferring_features_says_where_it_is_when_it_takes_long(
 
     build(made_by(asleep, text), to=tmp_path / "cache", workers=1)
 
-    told = capfd.readouterr().err
+    output = capfd.readouterr().err
     assert re.search(
         r"beam-pipes: inferring features from the first records of declaration 'job' has taken \d+ s, and is at "
         r"test_what_is_refused\.py, line \d+\. Limits of records do not apply to it: declare features=\.\.\. to build ",
-        told,
+        output,
     )

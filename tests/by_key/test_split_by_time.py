@@ -69,8 +69,8 @@ def test_what_lies_at_an_end_belongs_to_the_next_split(
     ],
 )
 def test_a_time_that_cannot_be_compared_is_a_bad_record(end: str | float, time: object) -> None:
-    told = f"the field 'when' should be a time that can be compared with {end!r}, found"
-    with pytest.raises(TaskError, match=re.escape(told)):
+    output = f"the field 'when' should be a time that can be compared with {end!r}, found"
+    with pytest.raises(TaskError, match=re.escape(output)):
         SplitByTime({"train": end, "eval": None}, field="when").transform({"when": time})
 
 
@@ -114,7 +114,7 @@ def test_rows_of_a_table_are_split_by_time(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (
             "when",
@@ -131,11 +131,11 @@ def test_rows_of_a_table_are_split_by_time(tmp_path: Path, monkeypatch: pytest.M
         ("when:train=2024-06-01,eval", "found str: ''. Give the ends as the field has its times, or drop such records"),
     ],
 )
-def test_mistakes_are_told(options: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_told(options: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a.csv").write_text("when,n,ok\n2024-01-01,1,true\n,2,true\n")
 
     result = CliRunner().invoke(app, f"table a.csv --to cache --split-by-time {options}".split())
 
     words = " ".join(str(result.exception if result.exception is not None else result.output).split())
-    assert result.exit_code and re.search(told, words), words
+    assert result.exit_code and re.search(message, words), words

@@ -63,9 +63,9 @@ def test_a_build_that_holds_the_lock_by_name_is_named(text_input: Path, tmp_path
     held = tmp_path / "cache" / f".build.lock{BY_NAME}"
     held.parent.mkdir()
     held.write_text(json.dumps(HOLDER))
-    told = "try:\n    " + BUILD + "except BeamPipesError as error:\n    print(error)\n"
+    output = "try:\n    " + BUILD + "except BeamPipesError as error:\n    print(error)\n"
 
-    busy = run(told, tmp_path / "cache").stdout
+    busy = run(output, tmp_path / "cache").stdout
     assert "another build is writing to" in busy and "(process 1 on other, since 2026-01-31 12:00:00)" in busy
     assert (
         f"If no build is running, remove {str(held)!r}: locks on this file system are not released automatically."
@@ -116,6 +116,6 @@ try:
 except BeamPipesError as error:
     print(error)
 """
-    told = run(code, tmp_path / "shard.lock").stdout
-    assert f"{str(tmp_path)!r} is on a file system without locks (flock)" in told
-    assert "Give a directory on another disk: local_directory=" in told
+    output = run(code, tmp_path / "shard.lock").stdout
+    assert f"{str(tmp_path)!r} is on a file system without locks (flock)" in output
+    assert "Give a directory on another disk: local_directory=" in output

@@ -255,11 +255,11 @@ class TestHttps:
                 file.seek(1_200_000)
                 file.read(10)
 
-    @pytest.mark.parametrize(("answered", "told"), [(0, "bytes 0-"), (1, "bytes 1-1/")])
-    def test_an_answer_with_another_range_is_not_an_answer(self, server: Server, answered: int, told: str) -> None:
+    @pytest.mark.parametrize(("answered", "message"), [(0, "bytes 0-"), (1, "bytes 1-1/")])
+    def test_an_answer_with_another_range_is_not_an_answer(self, server: Server, answered: int, message: str) -> None:
         server.files["/books/emma.txt"] = TEXT * 40
         server.mode, server.times = "other range", answered  # the byte at which answers begin
-        words = rf"asked for the bytes \d+-\d+/(\d+|\*), and the answer holds {told}.*mixes up ranges, or the file"
+        words = rf"asked for the bytes \d+-\d+/(\d+|\*), and the answer holds {message}.*mixes up ranges, or the file"
 
         with pytest.raises(SourceError, match=words):
             lines_of(TextLines(f"{server.url}/books/emma.txt"))

@@ -116,8 +116,8 @@ def test_values_that_differ_are_distinguished(ours: object, theirs: object) -> N
 def read(command: str, data: str | Path, *options: str) -> list[dict[str, Any]]:
     """The examples of the cache that a command builds."""
     arguments = [command, str(data), *options, "--to", "cache", "--workers", "1", "--no-report"]
-    told = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert told.exit_code == 0, told.output
+    printed = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert printed.exit_code == 0, printed.output
     return list(Cache.open("cache")["train"])
 
 

@@ -43,8 +43,8 @@ def test_losses_are_equal_on_any_number_of_ranks(tmp_path: Path) -> None:
     assert expected == expected[:1] * 4
     steps = [int(step) for step in expected[0]]
     assert steps == list(range(1, steps[-1] + 1)) and steps[-1] in range(8, 20)
-    told = finished.stdout + finished.stderr
-    assert told.count("Ran out of data; last step was canceled.") == 4 + 3
+    output = finished.stdout + finished.stderr
+    assert output.count("Ran out of data; last step was canceled.") == 4 + 3
     resumed = [json.loads(Path(parts, f"losses.{rank}").read_text()) for rank in range(3)]
     assert resumed == resumed[:1] * 3
     assert [int(step) for step in resumed[0]] == steps[6:]

@@ -101,9 +101,9 @@ def test_outputs_drops_and_counts_of_a_run() -> None:
     loaded = load_pipeline(words, ["the fog comes", "", "the"])
 
     assert loaded == ["fog", "comes"]
-    told = load_pipeline(tokenize, ["to be", "a", "or not"])
-    assert [each["text"] for each in told] == ["to be", "or not"]
-    assert [str(each) for each in told.statistics] == [
+    output = load_pipeline(tokenize, ["to be", "a", "or not"])
+    assert [each["text"] for each in output] == ["to be", "or not"]
+    assert [str(each) for each in output.statistics] == [
         "tokenize_letters: 11",
         "tokenize_length:\n  [4,8): 2",
     ]
@@ -117,20 +117,20 @@ def test_what_a_failed_record_told_does_not_count() -> None:
             raise ValueError(line)
         return line
 
-    _, told = ran(picky, ["a", "bad", "c"], size=3)
+    _, output = ran(picky, ["a", "bad", "c"], size=3)
 
-    assert (told.inputs, told.kept, told.dead) == (3, 2, 1)
-    assert [str(each) for each in told.statistics.values()] == ["picky_seen: 2"]
+    assert (output.inputs, output.kept, output.dead) == (3, 2, 1)
+    assert [str(each) for each in output.statistics.values()] == ["picky_seen: 2"]
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_a_batched_stage_gives_the_same_whatever_comes_together(size: int) -> None:
-    outputs, told = ran(upper, ["a", "none", "boom", "of", "b"], size=size)
+    outputs, output = ran(upper, ["a", "none", "boom", "of", "b"], size=size)
 
     assert outputs == [["A"], [], [], [], ["B"]]
-    assert (told.inputs, told.kept, told.dead) == (5, 2, 1)
-    assert told.dropped == {"no_output": 1, "of": 1}
-    assert [str(each) for each in told.statistics.values()] == ["upper_lines: 4"]
+    assert (output.inputs, output.kept, output.dead) == (5, 2, 1)
+    assert output.dropped == {"no_output": 1, "of": 1}
+    assert [str(each) for each in output.statistics.values()] == ["upper_lines: 4"]
 
 
 def test_each_record_of_a_batch_has_its_own_reason() -> None:
@@ -202,8 +202,8 @@ def test_count_and_observe_are_heard_in_class_stages_too() -> None:
     lines.transform("abc")
 
     assert [str(each) for each in lines.get_stats()] == ["Lines_lines: 1", "Lines_letters: 3"]
-    told = load_pipeline(lines, ["abc", "de"]).statistics
-    assert sorted(str(each) for each in told) == ["Lines_letters: 5", "Lines_lines: 2"]
+    output = load_pipeline(lines, ["abc", "de"]).statistics
+    assert sorted(str(each) for each in output) == ["Lines_letters: 5", "Lines_lines: 2"]
 
 
 def test_outside_of_a_stage_nothing_is_reported() -> None:

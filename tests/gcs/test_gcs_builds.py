@@ -98,8 +98,8 @@ def test_shards_of_other_snapshots_are_copied_and_old_snapshots_collected(text_i
     assert "Words_SplitWords_lines" in command(capsys, "stats", to)[1]
     assert "lengths: int32" in command(capsys, "inspect", to, "-n", "1")[1]
     assert command(capsys, "gc", to)[1].endswith(f"kept: {second.snapshot} (published).")
-    code, told = command(capsys, "plan", WORDS, "--to", to, "--explain")
-    assert code == 0 and "is published: up to date." in told and "0: MISS." in told
+    code, output = command(capsys, "plan", WORDS, "--to", to, "--explain")
+    assert code == 0 and "is published: up to date." in output and "0: MISS." in output
     with pytest.raises(CacheNotFoundError, match="'gs://.*/nothing' does not exist: nothing was built there"):
         read_status(f"{bucket}/nothing")
 

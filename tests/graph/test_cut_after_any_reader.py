@@ -197,14 +197,14 @@ def coco(root: Path, annotations: Path, masks: Path | None = None, **options: An
 
 def test_a_changed_annotation_redoes_the_records_of_its_image(root: Path, tmp_path: Path) -> None:
     annotations, path = tmp_path / "boxes.json", str(tmp_path / "cache")
-    told = json.loads((root / "boxes.json").read_text())
+    output = json.loads((root / "boxes.json").read_text())
 
     def built() -> Any:
-        annotations.write_text(json.dumps(told))
+        annotations.write_text(json.dumps(output))
         return build(coco(root, annotations).offline_declaration("cut", target_shard_bytes=1), path, options=ONE)
 
     first, again = built(), built()
-    told["annotations"][0]["bbox"][0] += 1  # of the image 5, b.jpg
+    output["annotations"][0]["bbox"][0] += 1  # of the image 5, b.jpg
     changed = built()
 
     assert first.num_shards == 3 and again.up_to_date

@@ -88,13 +88,15 @@ def test_copies_keep_within_the_room_of_their_disk(far: Path, tmp_path: Path) ->
 
     done = run_with_small_disk(tmp_path / "disk", code, kib=24)
 
-    told, *found = done.stdout.splitlines()
+    output, *found = done.stdout.splitlines()
     assert found == [str([float(number) for number in range(1, 21)]), "1"], done.stderr
     if can_mount():
-        assert told.startswith("the largest shard of split 'train' has 28224 bytes, and the local directory is bounded")
-        assert "to 24576; free space on its disk to hold two windows of shards" in told
+        assert output.startswith(
+            "the largest shard of split 'train' has 28224 bytes, and the local directory is bounded"
+        )
+        assert "to 24576; free space on its disk to hold two windows of shards" in output
     else:
-        assert "File too large" in told
+        assert "File too large" in output
 
 
 def test_a_full_disk_is_reported_with_what_helps(far: Path, tmp_path: Path) -> None:
@@ -104,13 +106,13 @@ def test_a_full_disk_is_reported_with_what_helps(far: Path, tmp_path: Path) -> N
     try:
         with pytest.raises(
             OutputError, match=r"the local copy '.*-of-00003.*' cannot be written: File too lar"
-        ) as told:
+        ) as caught:
             split.gather([0])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
     assert " MiB are free. Free space there, or lower max_bytes, which is 1048576; or give a directory on" in str(
-        told.value
+        caught.value
     )
     assert len(split.gather(list(range(20)))["x"]) == 20
 

@@ -106,12 +106,12 @@ def test_two_builders_of_one_directory_do_not_disturb_each_other(tmp_path: Path)
     scene = Scene(tmp_path, files=6, changed=6, old=False)
     try:
         first, second = _commands(scene, 2)
-        told = [process.communicate(timeout=60)[1] for process in (first, second)]
+        output = [process.communicate(timeout=60)[1] for process in (first, second)]
 
         codes = sorted(process.returncode for process in (first, second))
         assert codes in ([0, 1], [0, 0])  # the second one may have come when the first had finished
         if codes == [0, 1]:
-            loser = told[0] if first.returncode else told[1]
+            loser = output[0] if first.returncode else output[1]
             assert "another build is writing to" in loser
             assert "Wait for it, stop it, or build to another directory." in loser
         assert list(scene.final_problems()) == []

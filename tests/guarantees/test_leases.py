@@ -115,10 +115,10 @@ def test_what_is_kept_for_a_reader_is_told_and_can_be_removed_nevertheless(tmp_p
     wait_for(path, 1)
     write(path, 100)
 
-    told = CliRunner().invoke(app, ["gc", str(path), "--keep", "0"]).output
-    assert f"snapshot {older.manifest.snapshot}: kept for process {os.getpid()} on " in told
-    told = CliRunner().invoke(app, ["gc", str(path), "--keep", "0", "--ignore-leases"]).output
-    assert f"snapshot {older.manifest.snapshot}: removed." in told
+    printed = CliRunner().invoke(app, ["gc", str(path), "--keep", "0"]).output
+    assert f"snapshot {older.manifest.snapshot}: kept for process {os.getpid()} on " in printed
+    printed = CliRunner().invoke(app, ["gc", str(path), "--keep", "0", "--ignore-leases"]).output
+    assert f"snapshot {older.manifest.snapshot}: removed." in printed
     with pytest.raises(CacheNotFoundError, match=r"was removed by .*gc --ignore-leases"):
         split[0]
 
@@ -139,8 +139,8 @@ def test_a_cache_that_may_only_be_read_is_read_without_a_lease(
         split = Cache.open(tmp_path / "c", storage=Bucket(), local_directory=tmp_path / "copies")["train"]
         assert [record["n"] for record in split] == list(range(10)) and len(split.gather([0, 1])["n"]) == 2
         time.sleep(0.1)
-    told = [record.getMessage() for record in caplog.records if "lease" in record.getMessage()]
-    assert len(told) == 1 and "a lease on snapshot" in told[0] and "--keep" in told[0]
+    output = [record.getMessage() for record in caplog.records if "lease" in record.getMessage()]
+    assert len(output) == 1 and "a lease on snapshot" in output[0] and "--keep" in output[0]
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "inf"])

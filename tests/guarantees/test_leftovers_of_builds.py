@@ -141,8 +141,8 @@ def test_what_would_end_a_worker_arrives_as_an_error_and_ends_nobody(kind: str) 
     worker = WorkerProcess()
     for _ in range(2):
         worker.send((worker_tasks.leave, (kind,)))
-        told, error = worker.connection.recv()
-        assert (told, type(error)) == ("error", BuildError)
+        output, error = worker.connection.recv()
+        assert (output, type(error)) == ("error", BuildError)
         assert re.search(rf"worker_tasks.py:\d+ raised {kind}\(0?\), which would have ended the process", str(error))
     worker.close()
 
@@ -283,31 +283,33 @@ def task(index: int, *files: str) -> ShardTask:
 
 
 def test_a_shard_that_tells_nothing_is_reported_once_with_its_files() -> None:
-    told: list[str] = []
-    watch = StallWatch(1e-9, report=told.append)
+    output: list[str] = []
+    watch = StallWatch(1e-9, report=output.append)
     watch.seen(task(7, "a.txt", "b.txt", "c.txt", "d.txt"), pid=42)
 
     watch.check()
     watch.check()
 
-    assert len(told) == 1
-    assert "source shard 7 (a.txt, b.txt, c.txt…) has reported nothing for 0 s; process 42 is still working" in told[0]
+    assert len(output) == 1
+    assert (
+        "source shard 7 (a.txt, b.txt, c.txt…) has reported nothing for 0 s; process 42 is still working" in output[0]
+    )
     watch.seen(task(7, "a.txt"), pid=42)
     watch.check()
-    assert len(told) == 2
+    assert len(output) == 2
     watch.finished(task(7, "a.txt"))
     watch.check()
-    assert len(told) == 2
+    assert len(output) == 2
 
 
 def test_a_shard_that_is_not_late_is_not_reported() -> None:
-    told: list[str] = []
-    watch = StallWatch(60, report=told.append)
+    output: list[str] = []
+    watch = StallWatch(60, report=output.append)
     watch.seen(task(0, "a.txt"), pid=42)
 
     watch.check()
 
-    assert told == []
+    assert output == []
 
 
 @pytest.mark.parametrize("workers", [1, 2])

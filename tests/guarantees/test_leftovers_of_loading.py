@@ -84,20 +84,20 @@ def test_the_campaign_notices_what_is_left_behind() -> None:
 
 
 def lines() -> tuple[list[str], Callable[[str], None]]:
-    told: list[str] = []
-    return told, told.append
+    output: list[str] = []
+    return output, output.append
 
 
 def test_a_wait_says_who_is_late_each_time_that_as_much_has_passed() -> None:
-    told, report = lines()
+    output, report = lines()
     never = Waiting(lambda: "worker 3 is at examples [7]", late_secs=60, report=report)
     now = Waiting(lambda: "worker 3 is at examples [7]", late_secs=0.0, report=report)
 
     never.look()
-    assert told == []
+    assert output == []
     now.look()
     now.look()
-    assert told == ["beam-pipes: nothing has come for 0 s; worker 3 is at examples [7]."] * 2
+    assert output == ["beam-pipes: nothing has come for 0 s; worker 3 is at examples [7]."] * 2
 
 
 @dataclasses.dataclass

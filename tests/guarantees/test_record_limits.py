@@ -74,9 +74,9 @@ def test_whatever_a_record_does_it_alone_is_lost_and_everything_about_it_is_kept
     assert letters["bad"].error_type == "ValueError"
     statistics = {statistic.name: statistic for statistic in result.account.statistics()}
     assert statistics["Limited_Number_lines"].count == 2 * LINES - 8  # type: ignore[attr-defined]
-    told = capfd.readouterr().err
-    assert "stage 'Number': transform had not returned after record_timeout_secs=0.5" in told
-    assert "in hang_in_a_loop" in told and "in hang_in_c" in told and "in hang_on_a_lock" in told
+    output = capfd.readouterr().err
+    assert "stage 'Number': transform had not returned after record_timeout_secs=0.5" in output
+    assert "in hang_in_a_loop" in output and "in hang_in_c" in output and "in hang_on_a_lock" in output
     where = [
         each["where"] for shard in Cache.open(tmp_path / "cache").build_info["shards"] for each in shard["quarantined"]
     ]
@@ -105,9 +105,9 @@ def test_records_that_end_their_process_are_dead_letters_after_a_second_try(
     assert {letters[word].error_type for word in ENDS} == {"RecordCrashError"}
     assert (letters["sys_exit"].error_type, letters["sys_exit"].message) == ("SystemExit", "5")
     assert letters["no_words"].message == "(no text: NoWords.__str__ raised RuntimeError)"
-    told = capfd.readouterr().err
-    assert "a worker ended (exit code 3) at record 3. Another one tries again." in told
-    assert "Traceback" not in told
+    output = capfd.readouterr().err
+    assert "a worker ended (exit code 3) at record 3. Another one tries again." in output
+    assert "Traceback" not in output
 
 
 def test_a_worker_that_somebody_else_killed_costs_no_record(directory: Path, tmp_path: Path) -> None:

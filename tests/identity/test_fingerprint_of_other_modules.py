@@ -184,12 +184,12 @@ def test_what_a_program_puts_into_a_namespace_counts(
         before = fingerprint(made.stage)
         made.options.size = 2
         after = fingerprint(made.stage)
-        told = set_values([made.stage])
+        output = set_values([made.stage])
     finally:
         del sys.modules["made_options"]
 
     assert before.digest != after.digest
-    assert told == {("made_options", "options.size"): 2}
+    assert output == {("made_options", "options.size"): 2}
 
 
 STATE = """
@@ -231,7 +231,7 @@ def test_what_the_code_itself_assigns_is_state_and_not_a_constant(
         before = fingerprint(made.stage)
         made.stage(1)
         after = fingerprint(made.stage)
-        told = set_values([made.stage])
+        output = set_values([made.stage])
         made.configure(6)
         configured = fingerprint(made.stage)
         started = fingerprint(load(STATE.replace("None, 0, 5", "None, 10, 5")).stage)
@@ -239,7 +239,7 @@ def test_what_the_code_itself_assigns_is_state_and_not_a_constant(
         sys.modules.pop("made_state", None)
 
     assert after.parts == before.parts
-    assert told == {("made_state", "limit"): 5}
+    assert output == {("made_state", "limit"): 5}
     assert before.digest not in (configured.digest, started.digest)
 
 
@@ -293,7 +293,7 @@ def test_what_the_code_itself_fills_is_state_and_not_a_constant(
         made.options["factor"] = 1
         before = fingerprint(made.stage)
         made.stage("a bb ccc")
-        after, told = fingerprint(made.stage), set_values([made.stage])
+        after, output = fingerprint(made.stage), set_values([made.stage])
         made.given["a"] = 1
         filled_by_program = fingerprint(made.stage)
         made.options["size"] = 2
@@ -306,6 +306,6 @@ def test_what_the_code_itself_fills_is_state_and_not_a_constant(
         sys.modules.pop("made_filled", None)
 
     assert after.parts == before.parts
-    assert {name for _, name in told} == {"options", "given"}
+    assert {name for _, name in output} == {"options", "given"}
     all_of_them = before, filled_by_program, set_by_program, of_class, of_class_beside_its_objects
     assert len({each.digest for each in all_of_them}) == 5

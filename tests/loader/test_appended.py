@@ -266,8 +266,8 @@ def train(path: Path, state: Any = None, steps: int | None = None, **options: An
     arguments = json.dumps([str(path), options, state, steps])
     ended = subprocess.run([sys.executable, "-c", _TRAIN, arguments], capture_output=True, text=True)
     assert ended.returncode == (0 if steps is None else -9), ended.stderr
-    told = [json.loads(each) for each in ended.stdout.splitlines()]
-    return flat([ids for ids, _ in told]), told[-1][1]
+    output = [json.loads(each) for each in ended.stdout.splitlines()]
+    return flat([ids for ids, _ in output]), output[-1][1]
 
 
 @pytest.mark.parametrize("policy", ["next_epoch", "now"])
@@ -321,14 +321,14 @@ def test_who_and_when_name_the_same_source_records_as_before(tmp_path: Path) -> 
     build("numbers", TextLines(tmp_path / "in"), [line], **target)
     before = Loader(tmp_path / "cache" / "train", batch_size=8, seed=3, epochs=2)
     ids_of(before, 2)
-    told = [before.who(step) for step in range(5)]
+    output = [before.who(step) for step in range(5)]
 
     add_file(tmp_path / "in", "b.txt", 200, 12)  # sorts between them: the rows of the last file have other numbers
     build("numbers", TextLines(tmp_path / "in"), [line], **target)
     loader = Loader(tmp_path / "cache" / "train", batch_size=8, seed=3, epochs=2, appended="next_epoch")
     loader.restore(before.state)
 
-    for step, earlier in enumerate(told):
+    for step, earlier in enumerate(output):
         now = loader.who(step)
         assert [each.record_id for each in now] == [each.record_id for each in earlier]
         assert step == 0 or [each.record for each in now] != [each.record for each in earlier]
@@ -375,9 +375,9 @@ def test_stand_ins_are_those_of_the_snapshot_that_an_epoch_reads(
     take_down(tmp_path / "cache", of_a.record_ids(range(2, 40, 5)), reason="asked for")
     run = opened()
     next(iter(run))
-    read, told = [in_full(run.batch_at(step)) for step in range(7)], [run.who(step) for step in range(7)]
+    read, output = [in_full(run.batch_at(step)) for step in range(7)], [run.who(step) for step in range(7)]
     state = run.get_state()
-    hidden = {each.record_id for delivered in told for each in delivered if each.taken_down}
+    hidden = {each.record_id for delivered in output for each in delivered if each.taken_down}
     assert len(hidden) >= 6
 
     for name, first in (("b", 200), ("d", 300)):  # b sorts between: the rows of c have other numbers than before
@@ -391,14 +391,14 @@ def test_stand_ins_are_those_of_the_snapshot_that_an_epoch_reads(
         exact = len(read) if policy == "next_epoch" else later.step
         assert [in_full(later.batch_at(step)) for step in range(exact)] == read[:exact]
         assert [[dataclasses.replace(each, row=0, record=0) for each in later.who(step)] for step in range(exact)] == [
-            [dataclasses.replace(each, row=0, record=0) for each in delivered] for delivered in told[:exact]
+            [dataclasses.replace(each, row=0, record=0) for each in delivered] for delivered in output[:exact]
         ]
         assert_inverse(later, range(len(later)))
         next(iter(later))
         # What this run reads to the end of the epoch is what the next one over more records has to give for it.
         until = next(step for step in range(len(later)) if later.who(step)[0].epoch == 1)
         read = [in_full(later.batch_at(step)) for step in range(until)]
-        told = [later.who(step) for step in range(until)]
+        output = [later.who(step) for step in range(until)]
         state = later.get_state()
 
 

@@ -50,5 +50,5 @@ def test_a_split_padded_rows_and_lost_tokens(document_split):
     cut = pack(document_split, sequence_length=20)
     assert f"{cut.truncated_tokens} tokens cut off" in Loader(cut, batch_size=4).describe()
     dropped = pack(document_split, sequence_length=20, overlong="drop")
-    told = f"{dropped.dropped_tokens} tokens of {dropped.dropped_records} records left out"
-    assert told in Loader(dropped, batch_size=4).describe()
+    output = f"{dropped.dropped_tokens} tokens of {dropped.dropped_records} records left out"
+    assert output in Loader(dropped, batch_size=4).describe()

@@ -69,13 +69,13 @@ def test_who_is_in_a_row_is_told_of_the_packing_of_that_epoch(train):
     loader = Loader(plan, batch_size=2, seed=1, epochs=2)
 
     for step in (0, loader.steps_per_epoch):
-        batch, told = loader.batch_at(step), loader.who(step)
+        batch, output = loader.batch_at(step), loader.who(step)
         read = [
             tokens[ids == segment].tolist()
             for tokens, ids in zip(batch["tokens"], batch["segment_ids"], strict=True)
             for segment in range(1, int(ids.max()) + 1)
         ]
-        assert read == [train[each.record]["tokens"][:24].tolist() for each in told]
+        assert read == [train[each.record]["tokens"][:24].tolist() for each in output]
 
     mixed = Loader(Mixture([(plan, 1), (plan, 1)]), batch_size=2, epochs=None)
     record_id = mixed.who(3)[0].record_id

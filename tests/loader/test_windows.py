@@ -366,9 +366,9 @@ def test_who_and_when_are_inverse_and_takedowns_replace_whole_windows(origins, t
 
     loader, before = read(origins)
     places = named(loader)
-    for record_id, told in places.items():
+    for record_id, output in places.items():
         found = loader.when_record(record_id, epochs=2)
-        assert {(each.step, each.index, each.taken_down) for each in found} == told
+        assert {(each.step, each.index, each.taken_down) for each in found} == output
     # Every number in a batch is that of a record which is named.
     for step, batch in enumerate(before):
         numbers = {origins[each.record]["number"] for each in loader.who(step)}
@@ -378,9 +378,9 @@ def test_who_and_when_are_inverse_and_takedowns_replace_whole_windows(origins, t
     gone = int(origins[int(origins.find_rows(hidden)[0])]["number"])
     take_down(origins.path, [hidden], reason="asked")
     loader, after = read(Cache.open(origins.path)["train"])
-    told = named(loader)
+    output = named(loader)
 
-    assert {(step, index) for step, index, down in told[hidden] if down} == {(s, i) for s, i, _ in places[hidden]}
+    assert {(step, index) for step, index, down in output[hidden] if down} == {(s, i) for s, i, _ in places[hidden]}
     assert all(gone not in batch["tokens"] for batch in after)
     changed = {
         (step, index)

@@ -52,14 +52,14 @@ def test_a_flink_of_one_machine_gives_the_same_bytes_and_ends_with_the_build(tex
     build(REFERENCE, tmp_path / "local", options=LocalOptions(workers=1))
 
     with running_command("build", REFERENCE, "--to", str(tmp_path / "flink"), "--runner", "flink") as command:
-        told = command.end(timeout_secs=300)
+        output = command.end(timeout_secs=300)
     assert command.process.returncode == 1
-    assert "flink: expected a Beam job server at localhost:8099" in told
+    assert "flink: expected a Beam job server at localhost:8099" in output
     given = ["--runner", "flink", "--flink-job-server-jar", str(JARS), "--parallelism", "2"]
     with running_command("build", REFERENCE, "--to", str(tmp_path / "flink"), *given) as command:
-        told = command.end(timeout_secs=300)
+        output = command.end(timeout_secs=300)
 
-    assert command.process.returncode == 0, told
+    assert command.process.returncode == 0, output
     assert built_files(tmp_path / "flink") == built_files(tmp_path / "local")
     assert not job_servers()
 
@@ -100,11 +100,11 @@ def test_a_session_cluster_reads_from_a_bucket_and_builds_to_it(
         local = build(REFERENCE, tmp_path / "local", options=LocalOptions(workers=1))
         with beam_workers() as workers:
             given = [*on_cluster(job_server, cluster, workers), "--", "--job_name=buckets"]
-            told = beam_pipes("build", REFERENCE, "--to", f"{bucket}/cache", *given)
+            output = beam_pipes("build", REFERENCE, "--to", f"{bucket}/cache", *given)
         snapshot = Cache.open(f"{bucket}/cache", verify=True).directory
         found = {name: storage.read_bytes(f"{snapshot}/{name}") for name in storage.tree(snapshot)}
 
-    assert f"The cache is in {bucket}/cache (snapshot {local.snapshot}" in told
+    assert f"The cache is in {bucket}/cache (snapshot {local.snapshot}" in output
     assert cluster.states("buckets") == ["FINISHED"]
     expected = built_files(Path(Cache.open(tmp_path / "local").directory))
     assert {name: data for name, data in found.items() if name not in ("build.json", "report.html")} == expected
@@ -134,7 +134,7 @@ def test_a_job_shows_while_it_runs_and_ctrl_c_cancels_it_on_the_cluster(
             assert cluster.states("cancelled") == ["RUNNING"]
             status = read_status(cache)
             command.process.send_signal(signal.SIGINT)
-            told = command.end(timeout_secs=120)
+            output = command.end(timeout_secs=120)
 
         assert cluster.states("cancelled") == ["CANCELED"]
         wait_for(lambda: not workers.processes(), what="the end of the job's workers")
@@ -144,9 +144,9 @@ def test_a_job_shows_while_it_runs_and_ctrl_c_cancels_it_on_the_cluster(
     assert status.progress is not None
     assert 2 <= status.progress.shards_done < status.progress.shards == 20
     assert status.progress.account.units["Paced"].inputs == status.progress.shards_done * RECORDS_PER_FILE
-    assert command.process.returncode == 130, told
-    assert "interrupted. Run the same command again to resume from the finished shards." in told
-    assert "could not be cancelled" not in told
+    assert command.process.returncode == 130, output
+    assert "interrupted. Run the same command again to resume from the finished shards." in output
+    assert "could not be cancelled" not in output
     assert completions(cache) == done
     assert not (cache / "manifest.json").exists()
     assert build(PACED, cache, options=LocalOptions(workers=1)).reused_shards == len(done) < 20
@@ -234,11 +234,11 @@ def test_a_launcher_that_is_killed_with_its_job_server_costs_nothing(
         wait_for(lambda: not job_servers(), what="the end of the job server")
         [found] = read_jobs(cache)
         with running_command(*command) as again:
-            told = again.end(timeout_secs=300)
+            output = again.end(timeout_secs=300)
 
     assert (found.state.name, found.launcher_lives) == ("running", False)
-    assert again.process.returncode == 0, told
-    assert f"{found.record} already does this work, launched by process" in told
+    assert again.process.returncode == 0, output
+    assert f"{found.record} already does this work, launched by process" in output
     assert cluster.states("orphaned") == ["FINISHED"]
     same_as_local(cache, tmp_path)
 
@@ -270,10 +270,10 @@ def test_a_build_outlives_its_task_manager_its_pool_of_workers_and_its_job_manag
             cluster.job_manager.kill()
             cluster.job_manager.wait()
             cluster.supervise()
-            told = command.end(timeout_secs=300)
+            output = command.end(timeout_secs=300)
 
-    assert command.process.returncode == 0, told
-    assert [f"That was attempt {number} of 5; starting the next one." in told for number in (1, 2, 3)] == [True] * 3
+    assert command.process.returncode == 0, output
+    assert [f"That was attempt {number} of 5; starting the next one." in output for number in (1, 2, 3)] == [True] * 3
     same_as_local(cache, tmp_path)
 
 
@@ -296,8 +296,8 @@ def test_a_detached_job_is_restarted_by_flink_where_the_cluster_says_so(
         wait_for(lambda: len(completions(cache)) >= 4, what="four shards")
         cluster.busy().kill()
         cluster.supervise()
-        told = beam_pipes("attach", str(cache))
+        output = beam_pipes("attach", str(cache))
 
-    assert f"The cache is in {cache} (snapshot " in told
+    assert f"The cache is in {cache} (snapshot " in output
     assert cluster.states("restarted") == ["FINISHED"]
     same_as_local(cache, tmp_path)

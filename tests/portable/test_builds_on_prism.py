@@ -259,11 +259,11 @@ def test_ctrl_c_cancels_the_job_and_publishes_nothing(prism: str, paced_input: P
         command.wait_for(lambda: len(completions(cache)) >= 2, what="two shards")
         assert states_of(prism, name) == ["RUNNING"]
         command.process.send_signal(signal.SIGINT)
-        told = command.end()
+        output = command.end()
 
-    assert command.process.returncode == 130, told
-    assert "interrupted. Run the same command again to resume from the finished shards." in told
-    assert "could not be cancelled" not in told
+    assert command.process.returncode == 130, output
+    assert "interrupted. Run the same command again to resume from the finished shards." in output
+    assert "could not be cancelled" not in output
     assert states_of(prism, name) == ["CANCELLED"]
     done = completions(cache)
     time.sleep(1.0)  # more than a shard takes
@@ -308,8 +308,8 @@ def test_the_same_build_waits_for_the_job_of_a_launcher_that_was_killed(
 
         result = build(PACED, cache, options=PortableOptions(job_endpoint=prism))
 
-    told = capfd.readouterr().err
-    assert f"job {job} (portable, job_endpoint={prism}) already does this work, launched by process " in told
+    output = capfd.readouterr().err
+    assert f"job {job} (portable, job_endpoint={prism}) already does this work, launched by process " in output
     assert states_of(prism, name) == ["DONE"]
     assert len(jobs_of(prism)) == len({each.job_id for each in jobs_of(prism)})
     assert Cache.open(cache).build_info["job"] == job
@@ -325,14 +325,14 @@ def test_a_build_that_does_not_wait_says_why_and_neither_disturbs_the_other(
         write_files(paced_input, range(20, 21))
         build(PACED, cache, options=LocalOptions(workers=1))
         [record] = [each.record for each in read_jobs(cache)]
-        told = capfd.readouterr().err
+        output = capfd.readouterr().err
 
         # What the other job is writing is left alone by every build, and its snapshot by `gc`.
         assert collect(cache, keep=0).kept == (record.snapshot,)
         wait_for(lambda: states_of(prism, name) != ["RUNNING"], what="the end of the first job")
 
-    assert f"job {job} (portable, job_endpoint={prism}) builds snapshot {record.snapshot}, and this build" in told
-    assert "does not wait for it: another source. `beam-pipes attach" in told
+    assert f"job {job} (portable, job_endpoint={prism}) builds snapshot {record.snapshot}, and this build" in output
+    assert "does not wait for it: another source. `beam-pipes attach" in output
     assert states_of(prism, name) == ["FAILED"]
     with pytest.raises(BeamPipesError, match="another process has replaced it"):
         attach(cache)
@@ -377,10 +377,10 @@ def test_a_detached_job_is_cancelled_and_its_shards_are_kept(
     begun = build(PACED, cache, options=options)
     wait_for(lambda: len(completions(cache)) >= 2, what="two shards")
 
-    told = beam_pipes("cancel", str(cache))
+    output = beam_pipes("cancel", str(cache))
 
     assert begun.job is not None and not begun.manifest_id and begun.reused_shards == 0
-    assert f"{begun.job} has ended (CANCELLED). Run the build again to continue." in told
+    assert f"{begun.job} has ended (CANCELLED). Run the build again to continue." in output
     assert not read_jobs(cache)
     done = len(completions(cache))
     assert build(PACED, cache, options=LocalOptions(workers=1)).reused_shards == done < 20
@@ -397,11 +397,11 @@ def test_a_job_that_lost_its_worker_is_followed_by_another_one(
         command.wait_for(lambda: len(completions(cache)) >= 3, what="three shards")
         for pid in slow_workers.processes():
             os.kill(pid, signal.SIGKILL)
-        told = command.end()
+        output = command.end()
 
-    assert command.process.returncode == 0, told
-    assert "SDK worker disconnected" in told
-    assert "That was attempt 1 of 2; starting the next one." in told
+    assert command.process.returncode == 0, output
+    assert "SDK worker disconnected" in output
+    assert "That was attempt 1 of 2; starting the next one." in output
     assert sorted(states_of(prism, name)) == ["DONE", "FAILED"]
     same_as_local(cache, tmp_path)
 
@@ -439,15 +439,15 @@ def test_progress_and_live_statistics_show_while_the_job_runs(prism: str, paced_
         status = read_status(cache)
         [job] = named(jobs_of(prism), name)
         command.wait_for(lambda: live_counter(prism, job.job_id, "Paced/inputs") > 0, what="a counter of the stage")
-        told = command.end()
+        output = command.end()
 
-    assert command.process.returncode == 0, told
+    assert command.process.returncode == 0, output
     assert status.published is None
     assert status.builder is not None
     assert status.progress is not None
     assert 3 <= status.progress.shards_done < status.progress.shards == 20
     assert status.progress.account.units["Paced"].inputs == status.progress.shards_done * RECORDS_PER_FILE
-    shown = [json.loads(line)["shards_done"] for line in told.splitlines() if line.startswith("{")]
+    shown = [json.loads(line)["shards_done"] for line in output.splitlines() if line.startswith("{")]
     assert any(0 < done < 20 for done in shown)
     assert shown[-1] == 20
 
@@ -488,13 +488,13 @@ def test_prism_ends_however_the_build_ends(signal_number: int, paced_input: Path
         command.wait_for(lambda: len(completions(cache)) >= 2, what="two shards")
         [prism] = prisms_of(command.process.pid)
         command.process.send_signal(signal_number)
-        told = command.end()
+        output = command.end()
     jobs = read_jobs(cache)
 
     expected = {signal.SIGINT: 130, signal.SIGKILL: -signal.SIGKILL}[signal_number]
-    assert command.process.returncode == expected, told
+    assert command.process.returncode == expected, output
     wait_for(lambda: not Path(f"/proc/{prism}").exists(), what="the end of Prism")
-    assert "could not be cancelled" not in told
+    assert "could not be cancelled" not in output
     assert not (cache / "manifest.json").exists()
     done = len(completions(cache))
     if signal_number == signal.SIGKILL:  # nobody was there to remove the record
@@ -511,11 +511,11 @@ def test_a_server_that_dies_in_the_middle_ends_the_build_in_one_message(paced_in
         command.wait_for(lambda: len(completions(cache)) >= 2, what="two shards")
         [prism] = prisms_of(command.process.pid)
         os.kill(prism, signal.SIGKILL)
-        told = command.end()
+        output = command.end()
 
     assert command.process.returncode == 1
-    assert "beam-pipes: the Beam job failed: " in told
-    assert "Run the build again to continue from the finished shards." in told
+    assert "beam-pipes: the Beam job failed: " in output
+    assert "Run the build again to continue from the finished shards." in output
     assert not (cache / "manifest.json").exists()
 
 
@@ -542,7 +542,7 @@ def test_the_same_build_waits_for_an_analysis_whose_launcher_was_killed(
 
         build(ANALYSED, cache, options=PortableOptions(job_endpoint=prism))
 
-        told = capfd.readouterr().err
-        assert f"job {job.job_id} (portable, job_endpoint={prism}) already does this work" in told
+        output = capfd.readouterr().err
+        assert f"job {job.job_id} (portable, job_endpoint={prism}) already does this work" in output
         assert states_of(prism, name) == ["DONE"]
     same_as_local(cache, tmp_path, ANALYSED)

@@ -140,11 +140,13 @@ def test_nothing_is_concluded_from_silence(tmp_path: Path, monkeypatch: pytest.M
     ):
         attach(tmp_path)
     [ended] = cancel(tmp_path)
-    told = CliRunner().invoke(app, ["cancel", str(tmp_path)])
+    printed = CliRunner().invoke(app, ["cancel", str(tmp_path)])
 
     assert ended.error == f"nobody answers at {silent} (UNAVAILABLE)"
-    assert told.exit_code == 1
-    assert f"could not be cancelled (nobody answers at {silent} (UNAVAILABLE)) and may still run. Cancel" in told.output
+    assert printed.exit_code == 1
+    assert (
+        f"could not be cancelled (nobody answers at {silent} (UNAVAILABLE)) and may still run. Cancel" in printed.output
+    )
     assert living_job(found) is None
     assert [each.record for each in read_jobs(tmp_path)] == [found]
 
@@ -198,9 +200,9 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_jobs_says_so(tmp_path: Path) -> None:
-    told = CliRunner().invoke(app, ["jobs", str(tmp_path)]).output
+    printed = CliRunner().invoke(app, ["jobs", str(tmp_path)]).output
 
-    assert f"no job is on record in {tmp_path}: `beam-pipes status {tmp_path}` tells what is published." in told
+    assert f"no job is on record in {tmp_path}: `beam-pipes status {tmp_path}` tells what is published." in printed
     with pytest.raises(CacheNotFoundError, match="does not exist: nothing was built there"):
         read_jobs(tmp_path / "absent")
 
@@ -215,7 +217,7 @@ def test_a_job_that_somebody_cancelled_is_not_lost(tmp_path: Path) -> None:
 
 
 def test_the_words_of_a_failure_are_not_the_frames_of_java() -> None:
-    told = "RestClientException: [\n\tat a.b.C$1.run(C.java:1)\nCaused by: x.JobNotFound: no job (1)\n\t... 5 more\n]"
+    output = "RestClientException: [\n\tat a.b.C$1.run(C.java:1)\nCaused by: x.JobNotFound: no job (1)\n\t... 5 more\n]"
 
-    assert last_words(told) == "Caused by: x.JobNotFound: no job (1)"
+    assert last_words(output) == "Caused by: x.JobNotFound: no job (1)"
     assert last_words("") == ""

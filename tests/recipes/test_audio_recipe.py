@@ -388,9 +388,10 @@ def test_the_summary_tells_seconds_and_what_was_clipped() -> None:
     soundfile.write("talks/a.wav", np.tile([0.5, 2.4], RATE), RATE, subtype="FLOAT")
     options = ["--dtype", "int16", "--sample-rate", str(RATE), "--to", "cache", "--no-report", "--workers", "1"]
 
-    told = CliRunner().invoke(app, ["audio", "talks", *options], catch_exceptions=False).output
+    printed = CliRunner().invoke(app, ["audio", "talks", *options], catch_exceptions=False).output
 
-    assert "1 record read, 1 written, 0 dropped, 0 dead letters; 1 source shard; " in told
+    assert "1 record read, 1 written, 0 dropped, 0 dead letters; 1 source shard; " in printed
     assert (
-        "train: 1 example, 2.00 seconds\n8,000 samples too loud for int16, clipped; --dtype float32 keeps them" in told
+        "train: 1 example, 2.00 seconds\n8,000 samples too loud for int16, clipped; --dtype float32 keeps them"
+        in printed
     )

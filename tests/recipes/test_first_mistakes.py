@@ -235,7 +235,7 @@ def test_a_mistake_is_answered_with_what_to_type(
     arguments = [*command.split(), "--to", str(tmp_path / "cache"), "--workers", "1", "--no-report"]
     result = CliRunner().invoke(app, arguments)
     if isinstance(result.exception, BeamPipesError):
-        told = str(result.exception)
+        printed = str(result.exception)
     else:  # an option that typer reads, in a box on a terminal
-        told = " ".join(re.sub("[│╭╮╰╯─]", " ", result.output).split())
-    assert result.exit_code and re.search(words, told), told
+        printed = " ".join(re.sub("[│╭╮╰╯─]", " ", result.output).split())
+    assert result.exit_code and re.search(words, printed), printed

@@ -196,16 +196,16 @@ def test_a_folder_that_cannot_be_the_class_is_refused(options: dict[str, Any]) -
 def test_commands_and_reports_show_the_names_of_classes() -> None:
     pets("cat/1.png", "dog/2.png")
     runner = CliRunner()
-    told = runner.invoke(app, ["images", "pets", "--resize", "4", "--to", "cache", "--workers", "1", "--no-report"])
-    assert "classes: 0 cat, 1 dog" in told.output
+    printed = runner.invoke(app, ["images", "pets", "--resize", "4", "--to", "cache", "--workers", "1", "--no-report"])
+    assert "classes: 0 cat, 1 dog" in printed.output
 
     assert "classes of label: 0 cat, 1 dog" in runner.invoke(app, ["stats", "cache"]).output
     assert re.search(r"label: int64 1\s+dog", runner.invoke(app, ["inspect", "cache", "-n", "2"]).output)
     assert "(0 cat, 1 dog)" in report_html("cache")
 
     pets("bird/3.png")
-    told = runner.invoke(app, ["images", "pets", "--resize", "4", "--to", "cache", "--no-report"])
-    assert told.exit_code != 0
+    printed = runner.invoke(app, ["images", "pets", "--resize", "4", "--to", "cache", "--no-report"])
+    assert printed.exit_code != 0
     Path("names").write_text("cat\ndog\nbird\n")
     options = [
         "images",
@@ -221,7 +221,7 @@ def test_commands_and_reports_show_the_names_of_classes() -> None:
         "names",
     ]
     assert "classes: 0 cat, 1 dog, 2 bird" in runner.invoke(app, options).output
-    told = runner.invoke(app, ["images", "pets", "--to", "other", "--classes", "cat,,dog"])
+    printed = runner.invoke(app, ["images", "pets", "--to", "other", "--classes", "cat,,dog"])
     assert "--classes should be different names, such as cat,dog, or a file of them; got 'cat,,dog'." in str(
-        told.exception
+        printed.exception
     )

@@ -484,8 +484,8 @@ def test_a_field_that_no_record_has_is_refused_with_those_there_are(
         "parquet": "text, meta, meta.lang",
         "tar": "txt, meta",
     }
-    told = str(caught.value)
-    assert told.startswith(f"{option}: no") and f"the field 'body'; there are {there[suffix]}. Name one of" in told
+    output = str(caught.value)
+    assert output.startswith(f"{option}: no") and f"the field 'body'; there are {there[suffix]}. Name one of" in output
 
 
 def test_a_field_that_few_records_have_is_kept() -> None:

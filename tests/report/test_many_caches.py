@@ -110,9 +110,9 @@ def test_a_damaged_cache_hides_no_other(caches: Path) -> None:
 
     assert inferred[0] == "part/inferred"
     assert words[0] == "words" and "manifest" in words[1]
-    told = beam_pipes("report", str(caches))
-    assert f"No report was written for {caches / 'words'}: " in told
-    assert told.strip().endswith(str(caches / "report.html"))
+    output = beam_pipes("report", str(caches))
+    assert f"No report was written for {caches / 'words'}: " in output
+    assert output.strip().endswith(str(caches / "report.html"))
 
 
 def test_a_directory_without_a_cache_is_reported(tmp_path: Path) -> None:
@@ -123,9 +123,9 @@ def test_a_directory_without_a_cache_is_reported(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_the_page_of_each_and_the_one_about_all(caches: Path) -> None:
-    told = beam_pipes("report", str(caches))
+    output = beam_pipes("report", str(caches))
 
-    assert told.strip() == str(caches / "report.html")
+    assert output.strip() == str(caches / "report.html")
     links = Cells((caches / "report.html").read_text()).links
     assert len(links) == 2 and all((caches / str(link)).is_file() for link in links)
     with pytest.raises(
@@ -146,10 +146,10 @@ def test_building_tasks_writes_their_reports_and_the_one_about_all(
     arguments = ["build", "--tasks", "plain:pairs", "--tasks", "plain:with_eos", "--to", str(to), "--workers", "1"]
     arguments += ["--module-import", "tests.support.build_tasks"]
 
-    told = beam_pipes(*arguments)
+    output = beam_pipes(*arguments)
 
-    assert told.count("What is in it: ") == 2
-    assert f"All of them: {to / 'report.html'}" in told
+    assert output.count("What is in it: ") == 2
+    assert f"All of them: {to / 'report.html'}" in output
     links = Cells((to / "report.html").read_text()).links
     assert len(links) == 2 and all((to / str(link)).is_file() for link in links)
     again = beam_pipes(*arguments)
@@ -211,9 +211,9 @@ def test_the_page_of_a_build_says_what_was_reused_and_shows_sources(text_input: 
     to = tmp_path / "cache"
     beam_pipes("build", "sample_declarations:words", "--to", str(to), "--workers", "1")
     (text_input / "zz.txt").write_text("one\n" * 3)
-    told = beam_pipes("build", "sample_declarations:words", "--to", str(to), "--workers", "1")
+    output = beam_pipes("build", "sample_declarations:words", "--to", str(to), "--workers", "1")
 
-    (page,) = [Path(line.removeprefix("What is in it: ")) for line in told.splitlines() if "What is in it" in line]
+    (page,) = [Path(line.removeprefix("What is in it: ")) for line in output.splitlines() if "What is in it" in line]
     text = page.read_text()
     shards = Cache.open(to).manifest.splits["train"].numbers
     reused = Cache.open(to).build_info["reused_shards"]

@@ -335,9 +335,9 @@ def test_report_and_diff_on_the_command_line(cache: Cache, tmp_path: Path) -> No
     assert Page(target.read_text(encoding="utf-8")).text_of("h1") == ["words"]
     assert "report.html" in beam_pipes("build", "sample_declarations:words_with_dead_letters", "--to", other)
     assert len(list(Path(other).glob("snapshots/*/report.html"))) == 1
-    told = beam_pipes("diff", cache.path, other)
-    assert told.splitlines()[0].endswith(": the data are the same")
-    assert "drift        none in " in told
+    output = beam_pipes("diff", cache.path, other)
+    assert output.splitlines()[0].endswith(": the data are the same")
+    assert "drift        none in " in output
     assert json.loads(beam_pipes("diff", cache.path, other, "--json"))["same_data"] is True
 
 
@@ -346,9 +346,9 @@ def test_a_report_that_cannot_be_written_is_said(cache: Cache, capsys: pytest.Ca
 
     show_report(cache.path)
 
-    told = capsys.readouterr().out
-    assert told.startswith("No report was written: ")
-    assert f"The cache is published; `beam-pipes report {cache.path}` tries again." in told.replace("\n", " ")
+    output = capsys.readouterr().out
+    assert output.startswith("No report was written: ")
+    assert f"The cache is published; `beam-pipes report {cache.path}` tries again." in output.replace("\n", " ")
 
 
 def test_population_stability_index() -> None:

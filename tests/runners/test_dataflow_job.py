@@ -167,18 +167,18 @@ def options_for(stand_in: DataflowStandIn, bucket: Any, package: Path, **more: A
     )
 
 
-def run_staged(bucket: Any, worker: WorkerEnvironment, staged: Path, told: list[str]) -> bool:
+def run_staged(bucket: Any, worker: WorkerEnvironment, staged: Path, message: list[str]) -> bool:
     """Runs the job as a worker would; its files, and what it says where it fails, are added to `told`."""
     staged.mkdir()
     for blob in bucket.client.list_blobs(bucket, prefix="temp/words."):
         blob.download_to_filename(staged / Path(blob.name).name)
-    told.extend(sorted(path.name for path in staged.iterdir()))
+    message.extend(sorted(path.name for path in staged.iterdir()))
     worker.install([str(staged / "workflow.tar.gz")], where="the staged package")
     done = worker.run(
         RUN_STAGED, str(staged / "pipeline.pb"), env={"STORAGE_EMULATOR_HOST": os.environ["STORAGE_EMULATOR_HOST"]}
     )
     if done.returncode:
-        told.append(done.stderr)
+        message.append(done.stderr)
     return done.returncode == 0
 
 
@@ -191,13 +191,13 @@ def test_the_staged_job_builds_the_same_bytes_from_what_was_staged_alone(
         text = "\n".join(lines[number::3]) + "\n"
         (tmp_path / "input" / f"{number}.txt").write_text(text)
         bucket.blob(f"input/{number}.txt").upload_from_string(text)
-    told: list[str] = []
+    output: list[str] = []
 
-    with DataflowStandIn(lambda request: run_staged(bucket, worker, tmp_path / "staged", told)).serving() as stand_in:
+    with DataflowStandIn(lambda request: run_staged(bucket, worker, tmp_path / "staged", output)).serving() as stand_in:
         options = options_for(stand_in, bucket, package, extra_packages=(beam_pipes_sdist,))
         result = build("cloud_words:declaration", f"gs://{bucket.name}/cache", options=options)
 
-    assert told == [Path(beam_pipes_sdist).name, "extra_packages.txt", "pipeline.pb", "workflow.tar.gz"]
+    assert output == [Path(beam_pipes_sdist).name, "extra_packages.txt", "pipeline.pb", "workflow.tar.gz"]
     assert result.account.read == 300
     import cloud_words  # type: ignore[import-not-found]
 
@@ -224,14 +224,14 @@ def test_a_list_with_a_transform_is_staged_and_builds_the_same_bytes(
     (tmp_path / "input").mkdir()
     (tmp_path / "input" / "0.txt").write_text(text)
     bucket.blob("input/0.txt").upload_from_string(text)
-    told: list[str] = []
+    output: list[str] = []
 
-    with DataflowStandIn(lambda request: run_staged(bucket, worker, tmp_path / "staged", told)).serving() as stand_in:
+    with DataflowStandIn(lambda request: run_staged(bucket, worker, tmp_path / "staged", output)).serving() as stand_in:
         options = options_for(stand_in, bucket, package, extra_packages=(beam_pipes_sdist,))
         result = build("cloud_words:grouped", f"gs://{bucket.name}/cache", options=options)
 
     assert stand_in.num_jobs == 1
-    assert result.account.written == 7, told
+    assert result.account.written == 7, output
     import cloud_words
 
     local = build(cloud_words.grouped_of(str(tmp_path / "input")), tmp_path / "local", options=LocalOptions(workers=1))
@@ -329,11 +329,11 @@ def test_a_template_builds_when_somebody_launches_it(
     assert f"gcloud dataflow jobs run NAME --gcs-location={place}" in shown
     assert not bucket.blob("cache/manifest.json").exists()
     like_golden(json.loads(bucket.blob("templates/words").download_as_bytes()), "dataflow_template.json", bucket.name)
-    told: list[str] = []
-    assert run_staged(bucket, worker, tmp_path / "staged", told), told
+    output: list[str] = []
+    assert run_staged(bucket, worker, tmp_path / "staged", output), output
     assert len(Cache.open(cache)["train"]) == 2
-    assert not run_staged(bucket, worker, tmp_path / "again", told)
-    assert "expected the tasks of the build in" in told[-1], "a template builds once"
+    assert not run_staged(bucket, worker, tmp_path / "again", output)
+    assert "expected the tasks of the build in" in output[-1], "a template builds once"
 
     again = build("cloud_words:declaration", cache, options=options)
 
@@ -412,14 +412,14 @@ def test_a_job_that_is_refused_is_sent_once_and_is_not_called_lost(
 
         with pytest.raises(
             BuildError, match="was not accepted: .*cannot act as worker@.*would be refused again"
-        ) as told:
+        ) as caught:
             build("cloud_words:declaration", f"gs://{bucket.name}/cache", options=options)
         with pytest.raises(BuildError, match="was not accepted: ValueError: .*[Uu]rl.*Correct what the message names"):
             wrong = dataclasses.replace(options, beam_args=("--dataflow_endpoint=nowhere", "--no_auth"))
             build("cloud_words:declaration", f"gs://{bucket.name}/cache", options=wrong)
 
     assert stand_in.num_jobs == 1
-    assert not isinstance(told.value, JobLostError) and "--attempts" not in str(told.value)
+    assert not isinstance(caught.value, JobLostError) and "--attempts" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -443,10 +443,10 @@ def test_a_launcher_that_is_killed_leaves_a_job_that_the_same_build_waits_for(
     bucket: Any, package: Path, worker: WorkerEnvironment, beam_pipes_sdist: str, tmp_path: Path
 ) -> None:
     bucket.blob("input/0.txt").upload_from_string("some words\n")
-    cache, released, told = f"gs://{bucket.name}/cache", threading.Event(), list[str]()
+    cache, released, output = f"gs://{bucket.name}/cache", threading.Event(), list[str]()
 
     def run(request: dict[str, Any]) -> bool:
-        return released.wait(300) and run_staged(bucket, worker, tmp_path / "staged", told)
+        return released.wait(300) and run_staged(bucket, worker, tmp_path / "staged", output)
 
     with DataflowStandIn(run).serving() as stand_in:
         options = options_for(stand_in, bucket, package, extra_packages=(beam_pipes_sdist,))
@@ -463,7 +463,7 @@ def test_a_launcher_that_is_killed_leaves_a_job_that_the_same_build_waits_for(
     place = "project=my-project, region=europe-west1"
     assert (found.state.name, found.launcher_lives) == ("running", False)
     assert f"job {JOB_ID} (dataflow, {place}): running; snapshot {result.snapshot}, 0 of 1 source shards" in shown
-    assert result.account.read == 1, told
+    assert result.account.read == 1, output
     assert stand_in.num_jobs == 1
     assert Cache.open(cache).build_info["job"] == JOB_ID
     assert not blobs(bucket, "launches")
@@ -476,11 +476,11 @@ def test_a_detached_job_is_cancelled_from_anywhere(bucket: Any, package: Path, b
         options = options_for(stand_in, bucket, package, extra_packages=(beam_pipes_sdist,), detach=True)
         begun = build("cloud_words:declaration", cache, options=options)
 
-        told = beam_pipes("cancel", cache)
+        output = beam_pipes("cancel", cache)
         ended.set()
 
     assert begun.job is not None
-    assert f"{begun.job} has ended (CANCELLED). Run the build again to continue." in told
+    assert f"{begun.job} has ended (CANCELLED). Run the build again to continue." in output
     assert not blobs(bucket, "launches")
 
 

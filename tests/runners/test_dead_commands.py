@@ -92,8 +92,8 @@ def test_a_replay_of_a_cache_that_is_not_there_makes_no_directory(cache: str, tm
 
 
 def test_a_stage_and_an_error_without_letters_are_reported_from_a_cache_without_letters(cache: str) -> None:
-    told = beam_pipes("dead", cache, "--stage", "Mesure")
-    assert told == (
+    output = beam_pipes("dead", cache, "--stage", "Mesure")
+    assert output == (
         "no dead letters of this stage and error; there are: --stage Measure --error ValueError; --stage source "
         "--error SourceError.\n"
     )

@@ -85,10 +85,10 @@ def test_log_lines_show_control_characters_as_escapes(capfd: pytest.CaptureFixtu
         log.removeHandler(handler)
         logging.getLogger("beam_pipes.evaluation").removeHandler(handler)
 
-    told = capfd.readouterr().err
-    assert "the metric loss\\x1b[2J is not what was expected: 5%\n" in told
-    assert "a\\rtask/loss\\x1b[2J at step 1: \\x9b31mred\n" in told
-    assert not set(told) & {"\x1b", "\x9b", "\r"}
+    output = capfd.readouterr().err
+    assert "the metric loss\\x1b[2J is not what was expected: 5%\n" in output
+    assert "a\\rtask/loss\\x1b[2J at step 1: \\x9b31mred\n" in output
+    assert not set(output) & {"\x1b", "\x9b", "\r"}
 
 
 def test_every_logger_of_the_library_is_made_where_lines_are_escaped() -> None:

@@ -202,8 +202,8 @@ def test_beam_s_boot_program_starts_a_worker_in_every_target() -> None:
         for words in targets
     }
     for words, user in targets.items():
-        told, log = started[words].communicate()
-        answer = json.loads(told) if told else None
+        output, log = started[words].communicate()
+        answer = json.loads(output) if output else None
         assert answer == {"answered": True, "exit": None, "user": user, "workdir": "/home/worker"}, (words, log[-3000:])
 
 

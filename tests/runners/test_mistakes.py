@@ -56,10 +56,10 @@ def test_a_manifest_that_cannot_be_read(
     Path("cache", "manifest.json").mkdir(parents=True)
     path = ["a.txt@0", "cache"] if command[0] == "why" else ["cache"]
 
-    told = refused(command[0], *path, *command[1 + (command[0] == "why") :], error=CacheReadError)
+    output = refused(command[0], *path, *command[1 + (command[0] == "why") :], error=CacheReadError)
 
     expected = "cache/manifest.json' cannot be read: Is a directory. Give the user that runs this permission to read it"
-    assert told.removeprefix("'").removeprefix(f"{tmp_path}/").startswith(expected)
+    assert output.removeprefix("'").removeprefix(f"{tmp_path}/").startswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_a_place_that_cannot_be_written(
     Path("file").write_text("")
     Path("taken", "words-words.tfrecord-00000-of-00001.idx").mkdir(parents=True)
 
-    told = refused(arguments[0], cache, *arguments[1:], error=OutputError)
+    output = refused(arguments[0], cache, *arguments[1:], error=OutputError)
 
-    assert told == f"'{path}' cannot be written: {reason}. Choose a writable place in an existing directory."
+    assert output == f"'{path}' cannot be written: {reason}. Choose a writable place in an existing directory."
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "taken"]
 
 
@@ -125,9 +125,9 @@ def test_a_directory_without_a_name(
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
 
-    told = refused(command, "sample_declarations:words", "--to", "")
+    output = refused(command, "sample_declarations:words", "--to", "")
 
-    assert told == "expected a directory, got ''. The current directory is '.'."
+    assert output == "expected a directory, got ''. The current directory is '.'."
     assert list(Path().iterdir()) == []
 
 
@@ -139,9 +139,11 @@ def test_a_directory_without_a_name(
     ],
 )
 def test_options_of_tasks_are_not_ignored_for_a_cache(options: tuple[str, ...], given: str, cache: Path) -> None:
-    told = refused("inspect", cache, *options)
+    output = refused("inspect", cache, *options)
 
-    assert told.startswith(f"{given} belong to --task NAME, and '{cache}' is a cache, whose examples are shown as they")
+    assert output.startswith(
+        f"{given} belong to --task NAME, and '{cache}' is a cache, whose examples are shown as they"
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,9 +160,9 @@ def test_numbers_of_examples_are_not_negative(
 
 
 def test_a_batch_that_is_larger_than_an_epoch_has_no_steps(cache: Path) -> None:
-    told = refused("who", cache, "--split", "words", "--step", "3", "--batch-size", "99999")
+    output = refused("who", cache, "--split", "words", "--step", "3", "--batch-size", "99999")
 
-    assert "6 rows give no batch of 99999. Use a smaller batch_size" in told
+    assert "6 rows give no batch of 99999. Use a smaller batch_size" in output
 
 
 def test_a_terminal_that_has_not_every_character_ends_no_command(cache: Path, text_input: Path) -> None:

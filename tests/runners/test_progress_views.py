@@ -189,24 +189,24 @@ def test_lines_of_others_stand_above_the_view(monkeypatch: pytest.MonkeyPatch) -
 def test_logs_get_a_few_lines_and_programs_json_with_the_stages(text_input: Path, tmp_path: Path) -> None:
     arguments = [sys.executable, "-m", "beam_pipes", "build", "sample_declarations:words", "--no-report"]
     arguments += ["--workers", "1"]
-    told = {}
+    output = {}
     for kind in ("", "json", "line", "none"):
         options = ["--to", str(tmp_path / f"cache-{kind}"), *(["--progress", kind] if kind else [])]
         done = subprocess.run([*arguments, *options], capture_output=True, env=environment(), timeout=60)
         assert done.returncode == 0, done.stderr
-        told[kind] = done.stderr.decode()
+        output[kind] = done.stderr.decode()
 
-    *_, line = lines = told[""].splitlines()
+    *_, line = lines = output[""].splitlines()
     assert line.startswith("beam-pipes: ") and "shards, 496 records (" in line and len(lines) <= 11
-    last = json.loads(told["json"].splitlines()[-1])
+    last = json.loads(output["json"].splitlines()[-1])
     assert (last["records"], last["shards_done"]) == (496, last["shards"])
     stages = last["stages"]
     assert list(stages) == ["source", "SplitWords", "CountLetters", "Initials", "RandomPartition", "write"]
     split = stages["SplitWords"]
     assert split["in"] == split["out"] + split["dropped"] == 496 and split["secs"] > 0
-    assert told["line"].startswith("\r\x1b[K") and told["line"].count("\n") == 1
-    assert "shards, 496 records (" in told["line"].split("\r\x1b[K")[-1]
-    assert told["none"] == ""
+    assert output["line"].startswith("\r\x1b[K") and output["line"].count("\n") == 1
+    assert "shards, 496 records (" in output["line"].split("\r\x1b[K")[-1]
+    assert output["none"] == ""
 
 
 def test_a_notebook_without_ipython_is_refused_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,14 +244,14 @@ def test_a_log_has_a_line_at_each_tenth_and_after_half_a_minute(monkeypatch: pyt
         counts.done_shards = done
         shown.update(counts)
     shown.close(counts)
-    told = re.findall(r"(\d+)/1000", stream.getvalue())
-    assert told == ["400", "500", "600", "700", "800", "900", "1000"]
+    output = re.findall(r"(\d+)/1000", stream.getvalue())
+    assert output == ["400", "500", "600", "700", "800", "900", "1000"]
 
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + 31)
     counts.done_shards = 990
     shown.update(counts)
-    assert stream.getvalue().count("\n") == len(told) + 1
+    assert stream.getvalue().count("\n") == len(output) + 1
 
 
 @pytest.mark.parametrize(("term", "kind"), [("xterm", StagesView), ("dumb", LogLines), ("unknown", LogLines)])

@@ -51,8 +51,8 @@ def test_a_record_is_followed_from_its_source_to_its_steps_and_taken_down(cache:
     part = Loader(cache["train"].where("len(text) > 20"), batch_size=8, seed=4)
     state.write_bytes(part.get_state())
     for chosen in (options, plain[:-1]):
-        told = beam_pipes("who", cache.path, "--step", "0", *chosen, "--where", "len(text) > 20", "--json").stdout
-        assert [each["record_id"] for each in json.loads(told)] == [each.record_id for each in part.who(0)]
+        output = beam_pipes("who", cache.path, "--step", "0", *chosen, "--where", "len(text) > 20", "--json").stdout
+        assert [each["record_id"] for each in json.loads(output)] == [each.record_id for each in part.who(0)]
     state.write_bytes(loader.get_state())
     mixed = (cache.path, cache.path, "--rate", "2", "--rate", "1", "--batch-size", "8", "--split", "train")
     places = beam_pipes("when", record, *mixed, "--last-step", "200").stdout
@@ -62,18 +62,18 @@ def test_a_record_is_followed_from_its_source_to_its_steps_and_taken_down(cache:
     assert sources == [place.source for place in found]
     assert set(sources) == {0, 1}
     assert places.endswith(f"{record}: delivered {len(found)} times in steps 0 to 200.\n")
-    told = beam_pipes("who", *mixed, "--step", str(found[0].step)).stdout
-    assert "┃ source ┃ split" in told
-    assert f"source 1: {cache.path}" in told
+    output = beam_pipes("who", *mixed, "--step", str(found[0].step)).stdout
+    assert "┃ source ┃ split" in output
+    assert f"source 1: {cache.path}" in output
 
     ids = tmp_path / "ids.txt"
     ids.write_text(f"# a request\n{record}\n\nnowhere.txt@3\n")
     taken = beam_pipes("takedown", cache.path, str(ids), "--reason", "request 1").stdout
     assert "takedown 1 (revision 1): 2 ids, 1 source records matched." in taken
     assert "matches nothing yet: nowhere.txt@3" in taken
-    told = beam_pipes("who", cache.path, "--step", step, *options).stdout
-    assert "taken down; in its place" in told
-    assert "8 records in 8 rows, 1 of them taken down." in told
+    output = beam_pipes("who", cache.path, "--step", step, *options).stdout
+    assert "taken down; in its place" in output
+    assert "8 records in 8 rows, 1 of them taken down." in output
     assert (
         "delivered 0 times in epoch 0; 1 more before it was taken down."
         in beam_pipes("when", record, cache.path, *options).stdout

@@ -149,7 +149,7 @@ def test_compressed_files_that_cannot_be_split_are_named(tmp_path: Path, monkeyp
     plan = make_plan(declaration, tmp_path / "cache")
 
     assert plan.streams() == plan.to_json()["streams"] == {"large.txt.gz": size}
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", "beam_pipes", "plan", "sample_declarations:words_of_gzip"]
         + ["--to", str(tmp_path / "cache"), "--no-forecast"],
         capture_output=True,
@@ -159,4 +159,4 @@ def test_compressed_files_that_cannot_be_split_are_named(tmp_path: Path, monkeyp
     assert (
         f"large.txt.gz: one worker has to read all of its {size:,} bytes, which will take longest. Compress it with "
         "bgzip, or as several zstd frames, and it is split."
-    ) in told.stdout, told.stderr
+    ) in output.stdout, output.stderr

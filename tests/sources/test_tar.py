@@ -144,15 +144,18 @@ def test_a_sample_that_cannot_be_decoded_is_a_bad_record_alone(tmp_path: Path) -
     found, bad = records(Tar(tmp_path))
 
     assert found == [{"__key__": "2", "json": 1}]
-    told = [str(row.error) for row in bad]
-    assert re.match(r"1\.json of x\.tar cannot be decoded: JSONDecodeError: Expecting property name", told[0])
+    output = [str(row.error) for row in bad]
+    assert re.match(r"1\.json of x\.tar cannot be decoded: JSONDecodeError: Expecting property name", output[0])
     assert re.match(
-        r"3\.txt of x\.tar cannot be decoded: ValueError: expected text in UTF-8, found byte 0xff at byte 0", told[1]
+        r"3\.txt of x\.tar cannot be decoded: ValueError: expected text in UTF-8, found byte 0xff at byte 0", output[1]
     )
-    assert told[2].startswith("4.cls of x.tar holds b'") and "a .cls is the number of a class. Put the name" in told[2]
-    assert told[3] == "the sample '5' has two members with the extension 'jpg', expected one of each"
     assert (
-        told[4] == "6.json of x.tar cannot be decoded: ValueError: expected a number in the range of float64, got 1e400"
+        output[2].startswith("4.cls of x.tar holds b'") and "a .cls is the number of a class. Put the name" in output[2]
+    )
+    assert output[3] == "the sample '5' has two members with the extension 'jpg', expected one of each"
+    assert (
+        output[4]
+        == "6.json of x.tar cannot be decoded: ValueError: expected a number in the range of float64, got 1e400"
     )
     assert [row.record_id for row in bad] == [f"x.tar@{at}" for at in (0, 2048, 3072, 4096, 6144)]
 
@@ -219,14 +222,14 @@ def test_an_archive_that_was_cut_between_two_members_is_not_taken_for_a_whole_on
     path.write_bytes(pack(whole[:end]))
     with pytest.raises(
         SourceError, match=rf"input x y.* breaks off at byte {end}, after a member: the zeros are"
-    ) as told:
+    ) as caught:
         records(Tar(path), target=target)
 
     path.write_bytes(pack(whole[:end] + bytes(512)))  # as GNU tar, which warns of a lone block of zeros
     assert len(records(Tar(path), target=target)[0]) == 3
     if suffix == ".tar":
         path.write_bytes(whole[:end])
-        subprocess.run(str(told.value).partition("append them: ")[2], shell=True, check=True)
+        subprocess.run(str(caught.value).partition("append them: ")[2], shell=True, check=True)
         assert len(records(Tar(path), target=target)[0]) == 3
 
 

@@ -132,8 +132,8 @@ def complaints(program: str, directory: Path, setting: str) -> list[tuple[int, s
     (directory / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": setting, "extraPaths": [str(ROOT)]}))
     command = [str(PYRIGHT), "--outputjson", "--pythonpath", sys.executable, "program.py"]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True)
-    told = json.loads(done.stdout)["generalDiagnostics"]
-    return [(one["range"]["start"]["line"] + 1, one["message"]) for one in told]
+    output = json.loads(done.stdout)["generalDiagnostics"]
+    return [(one["range"]["start"]["line"] + 1, one["message"]) for one in output]
 
 
 def test_what_is_right_passes_the_strict_setting_without_a_word(tmp_path: Path) -> None:

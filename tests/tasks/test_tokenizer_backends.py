@@ -221,10 +221,10 @@ def test_what_was_proved_travels_and_is_believed_by_the_same_libraries_alone(tok
 
     assert reason == "" and set(versions) == {"tokenizers", "tiktoken"}
     assert pickle.loads(pickle.dumps(vocabulary)).encode_batch(TEXTS[:5]) == right_ids(tokenizer, TEXTS[:5])
-    for found, told in [((versions, "told so"), "told so"), (({**versions, "tiktoken": "0.1"}, "told so"), "")]:
+    for found, output in [((versions, "told so"), "told so"), (({**versions, "tiktoken": "0.1"}, "told so"), "")]:
         arrived = TokenizersVocabulary.__new__(TokenizersVocabulary)
         arrived.__setstate__({**state, "_found": found})
-        assert arrived.backend_reason == told
+        assert arrived.backend_reason == output
         assert arrived.encode(TEXTS[0]) == vocabulary.encode(TEXTS[0])
     left = pickle.loads(pickle.dumps(TokenizersVocabulary(tokenizer, backend="tokenizers")))
     assert left.backend_reason == 'backend="tokenizers" is asked for'

@@ -104,8 +104,8 @@ class BertWordPieceVocabulary(Vocabulary):
         super().__init__()
 
     def __getattr__(self, name: str) -> NoReturn:
-        told = absent_here(name, ABSENT, "SeqIO")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{'.' if told else ''}{told}")
+        hint = absent_here(name, ABSENT, "SeqIO")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{'.' if hint else ''}{hint}")
 
     @property
     def sos_id(self) -> int | None:

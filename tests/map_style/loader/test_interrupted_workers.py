@@ -81,9 +81,9 @@ def test_it_is_answered_after_the_block_whichever_thread_it_reaches() -> None:
     steps, ended = [], threading.Event()
     other = threading.Thread(target=ended.wait, args=(60,))
     other.start()
-    arrived, told = socket.socketpair()
-    told.setblocking(False)
-    before = signal.set_wakeup_fd(told.fileno())
+    arrived, output = socket.socketpair()
+    output.setblocking(False)
+    before = signal.set_wakeup_fd(output.fileno())
     try:
         with pytest.raises(KeyboardInterrupt), interrupts_held_back():
             with interrupts_held_back():
@@ -96,7 +96,7 @@ def test_it_is_answered_after_the_block_whichever_thread_it_reaches() -> None:
         ended.set()
     other.join()
     arrived.close()
-    told.close()
+    output.close()
 
     assert steps == ["inner", "outer"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

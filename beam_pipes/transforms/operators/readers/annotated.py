@@ -199,9 +199,9 @@ class COCO(Reader):
             return [*made, *([np.array([image["id"]], np.int32)] if self.image_ids else [])]
 
         def made_from(index: int) -> MadeFrom:
-            told = boxes.get(chosen[index]["id"], [])
-            labels = [ids.get(one["category_id"]) for one in told]
-            return MadeFrom([paths[index]], [chosen[index], told, labels], is_whole_file=True)
+            found = boxes.get(chosen[index]["id"], [])
+            labels = [ids.get(one["category_id"]) for one in found]
+            return MadeFrom([paths[index]], [chosen[index], found, labels], is_whole_file=True)
 
         names = [f"{one['file_name']}@0" for one in chosen]
         return Described(names, _by_name([self.annotations_file, *paths]), load, made_from)
