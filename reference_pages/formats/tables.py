@@ -238,6 +238,18 @@ CSV_ROWS = [
     Row("CSV", "numbers beyond float64", text("a.csv", "x\n0.5\n1e400\n"), of_source(
         lambda path: CSV(only(path), schema={"x": float})),
         BadRecord("expected a number in the range of float64, got '1e400'", column("x", 0.5, of="–"))),
+    Row("CSV", "integers that a column of floats does not hold", text("a.csv", "x\n0.5\n9007199254740993\n"), of_source(
+        lambda path: CSV(only(path), schema={"x": float})),
+        BadRecord("expected a number that is exact in float64, got 9007199254740993", column("x", 0.5, of="–"))),
+    Row("CSV", "zeros in front, such as `007`, where rows that types were inferred from have none", text(
+        "a.csv", "n\n7\n007\n"), of_source(lambda path: CSV(only(path), schema={"n": int}, inferred=["n"])),
+        BadRecord("expected a number, got '007', whose zeros would be lost", column("n", 7, of="–"))),
+    Row("CSV", "`1` where rows that types were inferred from have `true` and `false`", text("a.csv", "b\ntrue\n1\n"),
+        of_source(lambda path: CSV(only(path), schema={"b": bool}, inferred=["b"])),
+        BadRecord("expected true or false, as the rows that types were inferred from have them, got '1'",
+                  column("b", True, of="–"))),
+    Row("CSV", "a missing integer, with `--type n=int64`", text("a.csv", "n,s\n1,x\n,y\n"),
+        typed(types={"n": "int64"}), Refused("expected an int, got ''. Repair the input, declare a different type")),
     *(Row("CSV", f"`{suffix}`", text(f"a.csv{suffix}", compress(N.encode())), read_csv, Read(
           Reference(name, _by_standard_library)))
       for suffix, compress, name in ((".gz", gzip.compress, "`gzip`"), (".bz2", bz2.compress, "`bz2`"))),
@@ -279,6 +291,11 @@ JSON_ROWS = [
         "a.jsonl", '{"n": 1}\n{"n": "x"}\n'), typed(), Refused("but text in 'a.jsonl@9': 'x'")),
     Row("JSON Lines", "a key that some rows lack, in `table`", text("a.jsonl", '{"n": 1, "s": "x"}\n{"s": null}\n'),
         typed(), Read(stated("–", {"n": 1.0, "s": "x"}, {"n": math.nan, "s": ""}), "missing: NaN, or empty text")),
+    Row("JSON Lines", "whole numbers that the type does not hold, with `--type x=float32`", text(
+        "a.jsonl", '{"x": 0.5}\n{"x": 16777217}\n'), typed(types={"x": "float32"}), Refused(
+        "the column 'x' is float32, which does not hold 16777217: it would become 16777216")),
+    Row("JSON Lines", "a missing integer, with `--type n=int64`", text("a.jsonl", '{"n": 1}\n{"n": null}\n'),
+        typed(types={"n": "int64"}), Refused("the column 'n' is int64 and has no value here")),
     Row("JSON Lines", "half of a surrogate pair, in `table`", text("a.jsonl", '{"s": "\\ud800"}\n'), typed(),
         Refused("expected valid Unicode, got '\\ud800'")),
     Row("JSON array", "all", text("a.json", '[{"a": 1}]\n'), typed(),
