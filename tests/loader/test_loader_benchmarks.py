@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from beam_pipes.cache import write_cache
-from benchmarks import block_shuffle, load, loader_start, packing, windows
+from benchmarks import block_shuffle, load, loader_start, packing, scoreboard, windows
 
 
 def test_the_packing_benchmark_reports_six_distributions(tmp_path):
@@ -80,3 +80,11 @@ def test_the_windows_benchmark_starts_over_long_episodes(tmp_path):
     found = windows.measured(str(tmp_path), "start")
 
     assert found["windows"] == 30_000 and found["shape"] == [32, 16] and found["state_bytes"] < 400
+
+
+def test_the_scoreboard_shuffles_all_records_and_a_larger_buffer_mixes_better():
+    assert sorted(scoreboard._buffered(list(range(100)), 7)) == list(range(100))
+
+    found = scoreboard.main(["--only", "shuffle"])["shuffle"]
+
+    assert found["buffer_of_16384"] < found["buffer_of_2048"] and found["blocks_of_16384"] < found["blocks_of_2048"]
