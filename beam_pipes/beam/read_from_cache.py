@@ -206,7 +206,7 @@ class ReadFromSource(beam.PTransform):  # type: ignore[misc]
 # Source shards travel in the job's request up to this many bytes, and never above the second.
 _SENT_BYTES = 256 << 10
 _LARGEST_REQUEST = 8 << 20
-# Runners that send no request.
+# These runners start work in this process and send no request.
 _IN_PROCESS = frozenset({"FnApiRunner", "DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner"})
 
 

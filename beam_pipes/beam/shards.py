@@ -206,7 +206,7 @@ class MergeParts(beam.DoFn):  # type: ignore[misc]
         yield index
 
 
-# Units that have failed in this process.
+# The units that have already failed once in this process.
 _failed: set[int] = set()
 
 

@@ -446,7 +446,7 @@ def temporary_store(*, max_bytes: int, storage: Storage) -> ShardStore:
     return store
 
 
-# In the place of a directory: the one below.
+# Given instead of a directory: the one that this user's processes share on the machine.
 _OF_THE_MACHINE = "(of the machine)"
 
 

@@ -67,7 +67,7 @@ class Split:
     #: Which records of the files these are; None for all of them.
     choice: Choice | None = None
 
-    #: Whether a state of an older snapshot moves a loader there: it was given a path, so nobody chose a snapshot.
+    #: Whether a loader follows a state to the older snapshot it names: only if it was given a path, not a snapshot.
     follows_states = False
 
     def __init__(
@@ -409,7 +409,7 @@ class Split:
         return places
 
     def _stand_ins(self, rows: Sequence[int] | Array, removed: Array) -> Array:
-        # For an older snapshot, the stand-ins drawn there: a run over it continues as it would have.
+        # An older snapshot keeps the stand-ins that were drawn for it, so that a run over it continues unchanged.
         return stand_ins(rows, removed, len(self), key=self._stand_in_key, where=repr(self))
 
     @functools.cached_property

@@ -131,8 +131,8 @@ class UnitRunner:
         context.item = 0
         context.counted = None
         others = plain = more = 0
-        # Inlined for one input and one output, as in nearly all calls: this is the inner loop of every build. Without
-        # `enumerate`, which keeps what it gave: a value that is held by it would be copied.
+        # Inlined for one input and one output, as in nearly all calls: this is the inner loop of every build. No
+        # `enumerate`, which keeps a reference to the value it returned, so that the value would be copied.
         index = -1
         for items in inputs:
             index += 1

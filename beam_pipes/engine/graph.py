@@ -129,7 +129,7 @@ Join = Literal["product", "zip"]
 # An element of a list that may hold PTransforms: a function, a stage, or a PTransform, which has no types.
 Step = Any
 
-# The return value of `transform`, as the engine receives and checks it: a list, or a dict with a list per output.
+# What `transform` returned, before the engine checks it: a list, or a dict with one list per output.
 Produced = Any
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from beam_pipes.format.spec import UNCHANGEABLE, Record, owned
 
-# The references to a value that nobody else knows, seen from within `taken`: its parameter, and getrefcount's.
+# The references that `taken` counts for a value held by nobody else: its own parameter and that of `getrefcount`.
 _OWN_REFERENCES = 2
 
 _ARRAY = np.ndarray

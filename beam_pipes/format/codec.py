@@ -249,8 +249,8 @@ class ExampleCodec:
             CorruptRecordError: `payload` is not a serialized Example.
             SpecError: the Example does not hold the declared features.
         """
-        # A record that we wrote, as nearly all are, is read where its values must be. One that differs in a single byte
-        # between them is parsed: other writers may order fields and pack lists as they like.
+        # Nearly all records are our own: their values are read at known offsets. A record that differs in a single byte
+        # between the values is parsed: other writers may order fields and pack lists as they like.
         try:
             places = self._own_records.places(payload)
             if places is not None:

@@ -63,7 +63,7 @@ def content_of(field: Field, message: messages.Feature) -> bytes:
         )
     values = getattr(message, expected)
     if field.kind in ("ints", "floats", "texts"):
-        # As they lie in the message: through Python floats, a signalling NaN would become a quiet one.
+        # Copied as stored in the message: a conversion to Python floats would turn a signalling NaN into a quiet one.
         values.DiscardUnknownFields()
         content: bytes = values.SerializeToString()
         return content if field.kind == "texts" or not content else content[varint_at(content, 1)[1] :]

@@ -63,7 +63,7 @@ def _name(dtype: np.dtype) -> str:
 
 # Any value
 
-# Recognised by their classes alone, many of which belong to libraries that are not imported.
+# They are recognised by class only; many of these classes belong to libraries that are not imported.
 Numbers = Any  # a number, array or tensor, or nested lists of them
 
 

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
 Example = Mapping[str, object]  # feature name → NumPy array, scalar, bytes, str, or (nested) list
-# What is read back. A spec opened at run time determines what a value is, which no type checker sees: users index it
-# and compute with it as it is.
+# A value as it is read back. Its type depends on a spec that is opened at run time, which no type checker sees: users
+# index it and compute with it directly.
 FeatureValue = Any  # NumPy array or scalar, bytes or str
 DecodedExample = dict[str, FeatureValue]
-# What a source gives, stages take and give, and a cache holds: the class that was declared for it, at run time too.
+# What sources give, stages take and give, and caches hold; at run time an instance of the declared class.
 Record = Any  # an example, a message, bytes, or an object of a class of the user's
 
 

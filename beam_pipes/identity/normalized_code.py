@@ -82,7 +82,7 @@ def _global_names(node: Node) -> set[str]:
         table = waiting.pop()
         waiting += table.get_children()
         for symbol in table.get_symbols():
-            # In the body of a class a name may be read from outside, and then be made the class's own: `LIMIT = LIMIT`.
+            # The body of a class may read an outer name and then bind the same name in the class: `LIMIT = LIMIT`.
             if symbol.is_global() or symbol.is_referenced() and (table is top or table.get_type() == "class"):
                 found.add(symbol.get_name())
     return found

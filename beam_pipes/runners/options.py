@@ -170,7 +170,7 @@ def should_match(pattern: str, example: str) -> Should:
     return Should(f"look like {example!r}", lambda value: re.fullmatch(pattern, value) is not None)
 
 
-# As gRPC takes it: a name or an IPv4 address, or an IPv6 address in brackets.
+# The form that gRPC accepts: a name or an IPv4 address, or an IPv6 address in brackets.
 _ENDPOINT = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
 
 
@@ -251,7 +251,7 @@ class BeamOptions:
     # The runner's name on the command line, and an example of its required options.
     NAME: ClassVar[str] = "direct"
     EXAMPLE: ClassVar[str] = ""
-    # Where CPU time is billed: what must hold for the CPU hours of a forecast to equal the vCPU hours of the bill.
+    # For services that bill CPU time: the condition under which the CPU hours of a forecast are the billed vCPU hours.
     BILLS: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:

@@ -26,8 +26,8 @@ from beam_pipes.runners.portable import PortableOptions
 START_SECS = 120.0
 _END_SECS = 10.0
 
-# A server does not notice that the process that started it has died. This helper does: its standard input ends then,
-# however that happened, and it ends the server.
+# A server does not notice when the process that started it dies. This helper does, because its standard input is then
+# closed, however the process died, and it stops the server.
 _KEEPER = """
 import subprocess, sys, threading
 server = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)

@@ -248,7 +248,7 @@ class LocalStagedFile:
         except OSError as error:
             if error.errno not in NOT_OFFERED:
                 raise
-            # exFAT, SMB, some FUSE: no links. Whoever publishes holds the build lock, so nobody comes in between.
+            # exFAT, SMB and some FUSE have no links. The publisher holds the build lock, so there is no race.
             if os.path.lexists(self._path):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self._path) from None
             os.rename(self._temporary, self._path)

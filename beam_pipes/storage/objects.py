@@ -390,7 +390,7 @@ class Lease:
 
     def _put(self, version: str) -> bool:
         """Writes our name over the given version; False if another one is there."""
-        # No two writes are equal: where a version is a hash of the content, a process taking over would miss a renewal.
+        # Every write differs: if versions are hashes of the content, a process that takes over would miss a renewal.
         self._written += 1
         data = json.dumps({**self._who, "written": self._written}, sort_keys=True).encode()
         try:

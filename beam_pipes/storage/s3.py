@@ -52,7 +52,7 @@ class S3Storage(ObjectStorage):
     OPTIONS = S3Options
     CODES = {
         "NoSuchBucket": Kind.NO_BUCKET,
-        # Also with statuses other than 401 and 403.
+        # These also come with statuses other than 401 and 403.
         **dict.fromkeys(("ExpiredToken", "RequestExpired"), Kind.EXPIRED),
         **dict.fromkeys(
             ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AllAccessDisabled"), Kind.FORBIDDEN

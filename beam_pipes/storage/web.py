@@ -304,7 +304,7 @@ class HubStorage(_ReadOnly):
         return Found(fixed, int(metadata.size), f"hub:{metadata.etag}", 0)
 
     def _page(self, path: str, prefix: str, delimiter: str | None, token: str | None, most: int, /) -> Page:
-        # `prefix` is what follows the first part of the path, as for a bucket; ours is asked for as a whole.
+        # `prefix` follows the first part of the path, as in a bucket; the Hub takes the whole path.
         asked = f"{self.SCHEME}{self.split_path(path)[0]}/{prefix}".rstrip("/")
         where, name = self._named(asked)
         top = asked.removesuffix(name).rstrip("/")

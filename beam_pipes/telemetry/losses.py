@@ -242,7 +242,7 @@ class RecordedLosses:
                 path=path,
             )
         sessions.sort(key=lambda each: each[0].started_secs)
-        #: The run as it was last started.
+        #: The most recent session of the run.
         self.run = sessions[-1][0]
         self._sessions = [steps for _, steps in sessions]
         #: The steps with losses, ascending.

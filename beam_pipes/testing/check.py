@@ -160,7 +160,7 @@ class _Check:
             self.trials.append("analysed")
         self.trials.append(_WITHIN.format(sizes=", ".join(map(str, batch_sizes))))
         if not travels:
-            # No other process can have it: only trials in this process are run.
+            # The stage cannot be sent to another process: trials run in this one only.
             report = run_trials(order)
             return found + [finding for each in report.findings.values() for finding in each]
         ended = self._run("run_trials", order, ())

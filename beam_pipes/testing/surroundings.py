@@ -22,8 +22,8 @@ _KEPT = {
 }  # fmt: skip
 _KEPT_PREFIXES = ("PYTHON", "LD_", "DYLD_", "CUDA", "TF_", "OMP_", "MKL_", "OPENBLAS", "XDG_", "BEAM_PIPES_")
 
-# As POSIX writes them (west is positive), so that no database of zones is needed. A day lies between any local time and
-# the zone on the other side of Greenwich, so that local dates differ too.
+# In the POSIX form (west is positive), which needs no database of zones. Each is more than a day away from any local
+# time on the other side of Greenwich, so that local dates differ too.
 _TIME_ZONE_IN_THE_EAST, _TIME_ZONE_IN_THE_WEST = "XYZ-24:45", "XYZ+24:45"
 
 

@@ -31,7 +31,7 @@ _END_SECS = 5.0
 _ENDED_SECS = 1.0
 _KILLED_SECS = 60.0
 
-# It ends without cleaning up, which the parent would wait for.
+# It exits without cleanup, because the parent would wait for that.
 _START = "import os; from beam_pipes.building.workers.fork_server import main; main(); os._exit(0)"
 _NUMBER = struct.Struct("<q")
 _MOST_FILES = 16

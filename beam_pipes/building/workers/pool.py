@@ -51,8 +51,7 @@ from beam_pipes.building.workers.tasks import (
 _LOOKS_A_TIMEOUT = 10
 _LONGEST_LOOK_SECS = 0.1
 _MEMORY_LOOK_SECS = 0.05
-# A batch that has grown too much, and stays at one record without growing, may be about to continue: wait this many
-# looks.
+# Looks to wait while a batch that has grown too much stays at one record without growing: it may be about to continue.
 _LOOKS_OF_DOUBT = 5
 
 # Signals by which a process ends through its own fault. SIGKILL is not one: the kernel or a person sent it.
