@@ -48,6 +48,7 @@ EXTRA_OF_MODULE = {
     "huggingface_hub": "hub",
     "jax": "jax",
     "jinja2": "cli",
+    "keras": "tf",
     "license_expression": "terms",
     "malt": "graph",
     "note_seq": "music",

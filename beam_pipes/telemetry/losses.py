@@ -29,6 +29,7 @@ from beam_pipes.errors import CorruptRecordError, LoaderError
 from beam_pipes.format.framing import RecordWriter, read_records, scan_records
 from beam_pipes.loader import Loader
 from beam_pipes.loader.delivery import splits_of
+from beam_pipes.on_device.data_loader import DataLoader
 from beam_pipes.storage.checked_json import strict_json
 from beam_pipes.storage.local import is_remote
 from beam_pipes.telemetry.telemetry import native_of
@@ -68,12 +69,7 @@ class LossRecorder:
                 "directory, and copy it when the run ends.",
                 path=path,
             )
-        native = native_of(getattr(loader, "native_loader", loader))
-        if native is None:
-            raise LoaderError(
-                "losses are recorded by row, and only a Loader, or what reads from one, knows which row is where: got "
-                f"{type(loader).__name__}. Pass the Loader of the training loop."
-            )
+        native = loader_of_rows(loader)
         os.makedirs(path, exist_ok=True)
         self._loader = native
         self.path = os.path.join(path, f"losses-{native.host_index:05d}-of-{native.host_count:05d}.tfrecord")
@@ -125,9 +121,7 @@ class LossRecorder:
         self._records.flush()
 
     def _entries(self, step: int, losses: Array, segment_ids: Array | None) -> Array:
-        run = self._loader._run
-        at = run.at(step)
-        places = run.steps.host_places(at.rows, at.full_rows)
+        places = places_of(self._loader, step)
         wanted = (len(places),) if segment_ids is None else (len(places), *segment_ids.shape[1:])
         if losses.shape != wanted or segment_ids is not None and segment_ids.shape != losses.shape:
             per = "a loss for each row" if segment_ids is None else "a loss and a segment id for each token"
@@ -150,6 +144,23 @@ class LossRecorder:
         made["place"], made["segment"] = places[rows], segments
         made["loss"] = sums[rows, segments] / tokens[rows, segments]
         return made
+
+
+def loader_of_rows(loader: object) -> Loader:
+    """The native loader that knows the rows of a training loop's loader."""
+    native = loader.loader_of_rows() if isinstance(loader, DataLoader) else native_of(loader)
+    if native is None:
+        raise LoaderError(
+            "losses are recorded by row, and only a Loader, or what reads from one, knows which row is where: got "
+            f"{type(loader).__name__}. Pass the Loader of the training loop, without transformations."
+        )
+    return native
+
+
+def places_of(loader: Loader, step: int) -> Array:
+    """(rows of this process,): the place of each in the global batch of a step."""
+    at = loader._run.at(step)
+    return loader._run.steps.host_places(at.rows, at.full_rows)
 
 
 def _started(array: Any) -> tuple[Callable[[], Array], bool]:

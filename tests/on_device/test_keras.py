@@ -104,6 +104,85 @@ for built in (False, True):
 """
 
 
+# Losses of rows, recorded while Keras trains, with another batch size in validation and fewer rows at an epoch's end.
+LOSSES = """
+import sys, os
+import keras
+import numpy as np
+from beam_pipes import DataLoader, Loader
+from beam_pipes.errors import LoaderError
+from beam_pipes.telemetry import RecordedLosses
+from beam_pipes.telemetry.keras_losses import KerasLossRecorder
+
+path, directory = sys.argv[1:3]
+options = {"batch_size": 8, "seed": 1, "last": "partial"}
+
+def pairs(**changed):
+    return DataLoader.from_cache(path, **{**options, **changed})
+
+def as_pairs(loader):
+    return loader.map(lambda batch: (batch["x"], batch["y"]))
+
+class Weights(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.before = []
+    def on_train_batch_begin(self, batch, logs=None):
+        if keras.backend.backend() == "jax":
+            self.model.jax_state_sync()
+        self.before.append([np.array(each) for each in self.model.get_weights()])
+
+def fitted(recorder=None, callbacks=(), loader=None, steps=1, jit="auto", loss="mse", epochs=2, **fitting):
+    keras.utils.set_random_seed(7)
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(3, "relu"), keras.layers.Dense(1)])
+    metrics = [] if recorder is None else [recorder.metric]
+    model.compile(keras.optimizers.SGD(0.5), loss, metrics=metrics, steps_per_execution=steps, jit_compile=jit)
+    validation = as_pairs(pairs(batch_size=5))
+    model.fit(as_pairs(loader or pairs()), epochs=epochs, validation_data=validation, verbose=0,
+              callbacks=[*callbacks, *([] if recorder is None else [recorder])], **fitting)
+    return model
+
+plain = fitted()
+loader, weights = pairs(), Weights()
+recorder = KerasLossRecorder(f"{directory}/two", loader, "mse")
+recorded = fitted(recorder, [weights], loader)
+print(all((a == b).all() for a, b in zip(plain.get_weights(), recorded.get_weights())))
+losses, native = RecordedLosses(f"{directory}/two"), Loader(path, epochs=None, **options)
+print(losses.steps == list(range(14)), [len(losses.at(step)) for step in (0, 6, 13)])
+worst = 0
+for step in losses.steps:
+    first, first_bias, second, second_bias = weights.before[step]
+    batch = native.batch_at(step)
+    found = np.maximum(batch["x"] @ first + first_bias, 0) @ second + second_bias
+    by_hand = (found[:, 0] - batch["y"]) ** 2
+    stored = np.array([losses.at(step)[place, 0] for place in range(len(by_hand))])
+    worst = max(worst, np.abs(stored - by_hand).max() / (1e-6 + by_hand.max()))
+print(worst < 1e-4)
+
+# Goes on in the third epoch, by steps; then over a native loader that stands at step 3.
+loader = pairs()
+loader.set_epoch(2)
+recorder = KerasLossRecorder(f"{directory}/on", loader, keras.losses.MeanAbsoluteError(reduction="sum"))
+fitted(recorder, loader=loader, epochs=1, jit=False)
+print(RecordedLosses(f"{directory}/on").steps)
+native = Loader(path, epochs=None, **options)
+for _ in zip(range(3), native):
+    pass
+loader = DataLoader.from_cache(native)
+fitted(KerasLossRecorder(f"{directory}/native", loader, "mse"), loader=loader, epochs=2, steps_per_epoch=2)
+print(RecordedLosses(f"{directory}/native").steps)
+
+for program in (
+    lambda: fitted(KerasLossRecorder(f"{directory}/no", pairs(), "mse"), steps=2),
+    lambda: fitted(None, [KerasLossRecorder(f"{directory}/no", pairs(), "mse")]),
+    lambda: KerasLossRecorder(f"{directory}/no", [1, 2], "mse"),
+):
+    try:
+        program()
+    except (LoaderError, ValueError) as error:  # Keras itself refuses more steps with torch
+        print(error)
+"""
+
+
 # Runs programs, each as if it were alone: prints what each has printed, and its traceback if it failed.
 EACH = """
 import contextlib, io, json, sys, traceback
@@ -139,6 +218,7 @@ def told_by(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[st
     @functools.cache
     def told(backend: str) -> dict[str, tuple[str, str]]:
         programs = [["fit", PROGRAM, str(root / "pairs" / "train")]]
+        programs += [["losses", LOSSES, str(root / "ids" / "train"), str(root / f"losses-{backend}")]]
         programs += [[mode, RESUMED, str(root / "ids" / "train"), mode] for mode in ("", AHEAD)]
         done = subprocess.run(
             [
@@ -183,3 +263,19 @@ def test_a_fit_that_continues_reads_the_epochs_that_the_uninterrupted_one_reads(
         "[2, 3, 4] [2, 3, 4]",
         "[2, 3, 4] [2, 3, 4]",
     ]
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+def test_losses_of_rows_are_those_computed_by_hand_and_change_no_weight(
+    backend: str, told_by: Callable[[str], dict[str, tuple[str, str]]]
+) -> None:
+    printed, failed = told_by(backend)["losses"]
+
+    assert not failed, failed
+    told = printed.splitlines()
+    assert told[:3] == ["True", "True [8, 2, 2]", "True"]
+    assert told[3:5] == [str([*range(14, 21)]), str([*range(3, 7)])]
+    refused = "`steps_per_execution` must be 1" if backend == "torch" else "expected steps_per_execution=1, got 2:"
+    assert told[5].startswith(refused)
+    assert told[6].startswith("KerasLossRecorder reads the losses of rows from its metric, and the model was compiled")
+    assert told[7].startswith("losses are recorded by row, and only a Loader, or what reads from one, knows")
