@@ -257,6 +257,10 @@ def forget_command(
         ),
     ] = None,
     statement: Annotated[Path | None, typer.Option("--statement", help="file for the report as Markdown")] = None,
+    search: Annotated[
+        list[Path] | None,
+        typer.Option("--search", help="directory with exports or copies, to be searched for the records (repeatable)"),
+    ] = None,
     *,
     run: Run,
     reading: Reading,
@@ -278,7 +282,14 @@ def forget_command(
         if loader.step == 0:
             raise LoaderError(f"{str(run.state)!r} is the state of a run that has not read a step.")
         last_step = loader.step - 1
-    made = forgetting(loader, paths, read_ids(ids), last_step=last_step, checkpoints=_checkpoints(checkpoints, loader))
+    made = forgetting(
+        loader,
+        paths,
+        read_ids(ids),
+        last_step=last_step,
+        checkpoints=_checkpoints(checkpoints, loader),
+        search=[*map(str, search or ())],
+    )
     if statement is not None:
         with writing_to(statement):
             statement.write_text(made.statement(), encoding="utf-8")

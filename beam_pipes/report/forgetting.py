@@ -10,21 +10,27 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import gzip
+import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from beam_pipes.building.analysis.stored import ACCUMULATORS, DIRECTORY, RESULTS
 from beam_pipes.building.care.takedown import published_manifests
 from beam_pipes.building.care.taken_down_records import SnapshotRecords
 from beam_pipes.cache.joined import COLUMNS
 from beam_pipes.checks import integer
 from beam_pipes.errors import CacheError, LoaderError, UnknownRecordError
+from beam_pipes.extras import require
 from beam_pipes.loader import Loader
-from beam_pipes.publication.publish import REPORT
+from beam_pipes.publication.publish import REPORT, SNAPSHOTS
 from beam_pipes.storage import storage_for
 
 Array = np.ndarray
+
+_SHOWN_FILES = 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +49,7 @@ class Forgetting:
     `ids`: as asked; `unknown`: those that no snapshot has; `records`: the ids of all records with the same content.
     `reads`: every read in the run, by step. `checkpoint`: the name and step of the last checkpoint that has read none
     of them, None if there is none; `replay_steps`: steps from there (or from the start) to the end of what was run.
-    `traces`: what else holds them, each in a sentence.
+    `traces`: what else holds them, each in a sentence; `searched`: the directories of others that were looked through.
     """
 
     ids: tuple[str, ...]
@@ -54,6 +60,7 @@ class Forgetting:
     checkpoint: tuple[str, int] | None
     replay_steps: int
     traces: tuple[str, ...]
+    searched: tuple[str, ...] = ()
 
     @property
     def first_step(self) -> int | None:
@@ -83,7 +90,8 @@ class Forgetting:
                 name, step = self.checkpoint
                 yield f"The last clean checkpoint is {name} (after {step:,} steps): replay {self.replay_steps:,} steps."
         yield from self.traces
-        yield "Not looked for: exports, local copies of remote caches, logs, and models made of later checkpoints."
+        places = "" if self.searched else "exports, local copies of remote caches (--search), "
+        yield f"Not looked for: {places}logs, and models made of later checkpoints."
 
     def statement(self) -> str:
         """The report as Markdown, to be filed: with the day, and every id and step."""
@@ -114,6 +122,7 @@ def forgetting(
     *,
     last_step: int,
     checkpoints: Mapping[int, str] | None = None,
+    search: Sequence[str] = (),
 ) -> Forgetting:
     """What `loader`'s run has read of the records `ids` up to `last_step`, and what holds traces of them.
 
@@ -126,6 +135,8 @@ def forgetting(
         ids: `file@position`, or a file for all of its records.
         last_step: the last step that was trained, from 0.
         checkpoints: steps done → name of the checkpoint. After k steps, steps 0 to k - 1 have been read.
+        search: local directories with exports or copies. Each of their files is read, and named where it has a value
+            of these records that is 8 bytes or longer, byte for byte; Parquet and gzip are decompressed.
 
     Raises `CacheError` for a snapshot that keeps no digests of contents, and what `when_record` raises.
     """
@@ -138,16 +149,21 @@ def forgetting(
     digests = np.unique(np.concatenate([np.empty(0, np.uint64), *contents.values()]))
     records: dict[str, None] = {}
     traces: list[str] = []
+    values = set[bytes]()
     for path, each in snapshots.items():
         for found in each:
-            here = [
-                shard.record_id(int(ordinal))
-                for _, shard, ordinals in found.lineage.find_contents(digests)
-                for ordinal in ordinals
-            ]
-            records |= dict.fromkeys(here)
-            if here:
-                traces += _traces(path, found, len(here))
+            places = list(found.lineage.find_contents(digests))
+            records |= dict.fromkeys(
+                shard.record_id(int(ordinal)) for _, shard, ordinals in places for ordinal in ordinals
+            )
+            if places:
+                by_shard = {index: ordinals for index, _, ordinals in places}
+                traces += _traces(path, found, by_shard)
+                values |= found.values_of(by_shard) if search else set()
+        if records:
+            traces += _traces_beside(path, {found.manifest.snapshot for found in each})
+    for directory in search:
+        traces += _traces_in(directory, sorted(values))
     reads = sorted(_reads(loader, records, last_step), key=lambda read: (read.step, read.record_id))
     done = [step for step in checkpoints or {} if not reads or step <= reads[0].step]
     checkpoint = ((checkpoints or {})[max(done)], max(done)) if done and reads else None
@@ -160,6 +176,7 @@ def forgetting(
         checkpoint=checkpoint,
         replay_steps=last_step + 1 - (checkpoint[1] if checkpoint else 0) if reads else 0,
         traces=tuple(traces),
+        searched=tuple(search),
     )
 
 
@@ -192,12 +209,61 @@ def epochs_until(loader: Loader, last_step: int) -> int:
     return 1 if not steps else last_step // steps + 1
 
 
-def _traces(path: str, found: SnapshotRecords, count: int) -> Iterator[str]:
+def _traces(path: str, found: SnapshotRecords, places: Mapping[int, Array]) -> Iterator[str]:
+    """What a snapshot holds of the records `places`: source shard → ordinals."""
     where = f"{path}, snapshot {found.manifest.snapshot}"
+    count = sum(map(len, places.values()))
     yield f"{where}: {count:,} source records have this content; hide them with beam-pipes takedown."
+    if files := list(found.files_of(places)):
+        more = f" and {len(files) - _SHOWN_FILES:,} more" if len(files) > _SHOWN_FILES else ""
+        yield f"{where}: their bytes are in {', '.join(files[:_SHOWN_FILES])}{more}; gc removes old snapshots."
     if found.assets():
         yield f"{where}: learned from data that include them: {', '.join(found.assets())}."
     if storage_for(path).exists(os.path.join(found.directory, REPORT)):
         yield f"{where}: {REPORT} may show them; a takedown removes it."
-    for name in storage_for(path).list(os.path.join(path, COLUMNS)):
-        yield f"{where}: the column {name!r} may hold what was computed from them; remove it, and compute it again."
+
+
+def _traces_in(directory: str, values: Sequence[bytes]) -> Iterator[str]:
+    """The files below `directory` that hold one of the values."""
+    files = [os.path.join(root, name) for root, _, names in os.walk(directory) for name in names]
+    if not files:
+        raise CacheError(f"there are no files to be searched in {directory!r}. Name the directory of an export.")
+    for file in sorted(files):
+        if any(part.find(value) >= 0 for part in _contents(file) for value in values):
+            yield f"{file}: holds what is stored of them; write it again after a takedown, or remove it."
+    if not values:
+        yield f"{directory}: not searched: what is stored of them is hidden or shorter than 8 bytes."
+
+
+def _contents(file: str) -> Iterator[bytes | mmap.mmap]:
+    """The bytes of a file, decompressed."""
+    if file.endswith(".parquet"):
+        for batch in require("pyarrow.parquet", purpose="searching Parquet").ParquetFile(file).iter_batches():
+            yield from (bytes(buffer) for column in batch.columns for buffer in column.buffers() if buffer is not None)
+    elif file.endswith(".gz"):
+        with gzip.open(file) as opened:
+            yield opened.read()
+    elif os.path.getsize(file):
+        with open(file, "rb") as plain:
+            yield mmap.mmap(plain.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _traces_beside(path: str, published: set[str]) -> Iterator[str]:
+    """What a directory with such records may hold of them beside its published snapshots."""
+    storage = storage_for(path)
+    for name in storage.list(os.path.join(path, COLUMNS)):
+        yield (
+            f"{path}: the column {name!r} ({COLUMNS}/{name}) may hold what was computed from them; remove it, and "
+            "compute it again."
+        )
+    for kind in (RESULTS, ACCUMULATORS):
+        if storage.list(os.path.join(path, DIRECTORY, kind)):
+            yield (
+                f"{path}: {DIRECTORY}/{kind} keeps what analyzers have seen, for later builds; beam-pipes gc --keep 0 "
+                "removes it when the records have left the input and a build has published without them."
+            )
+    for snapshot in sorted({*storage.list(os.path.join(path, SNAPSHOTS))} - published):
+        yield (
+            f"{path}: {SNAPSHOTS}/{snapshot} is of a build that has not finished, and may hold them; finish it, or "
+            "remove it (beam-pipes gc)."
+        )

@@ -14,7 +14,7 @@ from built_files import built_files
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from beam_pipes import Cache, Loader, build, stage
+from beam_pipes import Cache, Loader, Pipeline, build, stage
 from beam_pipes.building.leftovers import collect
 from beam_pipes.cache.signature import PASSPHRASE, SIGNATURE, files_of, sign
 from beam_pipes.cli import run
@@ -22,11 +22,22 @@ from beam_pipes.commands import app
 from beam_pipes.errors import CorruptCacheError, SignatureError
 from beam_pipes.export.export import export
 from beam_pipes.sources import TextLines
+from beam_pipes.transforms.analyzers import Vocabulary
 
 
 @stage(on_error="dead_letter")
 def example(line: str) -> dict[str, object]:
     return {"number": 1 // int(line), "tokens": [int(line)] * 3}
+
+
+class Lines(Pipeline):
+    input_type, output_type = str, list
+
+    def transform(self, line: str) -> list[list[str]]:
+        return [[line]]
+
+
+LEARNED = [Vocabulary("lines", of=Lines())]
 
 
 def write_keys(directory: Path, name: str, kind: str = "ssh", passphrase: str | None = None) -> Path:
@@ -62,7 +73,15 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_keys(directory, "release")
     write_keys(directory, "other", "ed25519")
     splits = {"train": 0.8, "eval": 0.2}
-    build("n", TextLines(directory / "in.txt"), [example], to=directory / "cache", splits=splits, workers=1)
+    build(
+        "n",
+        TextLines(directory / "in.txt"),
+        [example],
+        to=directory / "cache",
+        splits=splits,
+        analyzers=LEARNED,
+        workers=1,
+    )
     sign(directory / "cache", key=directory / "release")
     return directory
 
@@ -127,7 +146,7 @@ def tampered(data: bytes) -> bytes:
     return bytes(made)
 
 
-KINDS = ["shard", "index", "lineage", "dead_letters", "schema"]
+KINDS = ["shard", "index", "lineage", "dead_letters", "asset", "schema"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -140,6 +159,7 @@ def test_each_kind_of_file_is_covered(cache: Path, signed: Path, kind: str, chan
         "index": lambda name: name.endswith(".index"),
         "lineage": lambda name: name.startswith("lineage/"),
         "dead_letters": lambda name: name.startswith("dead_letters/"),
+        "asset": lambda name: name.startswith("assets/"),
         "schema": lambda name: name == "schema.pbtxt",
     }
     file = snapshot / next(filter(parts[kind], files))
@@ -154,6 +174,9 @@ def test_each_kind_of_file_is_covered(cache: Path, signed: Path, kind: str, chan
     )
     with pytest.raises(CorruptCacheError, match=f"{file.name}: {words}"):
         open_trusted(cache, signed)
+    with pytest.raises(SystemExit) as ended:
+        run(app, ["verify", str(cache), "--trusted", str(signed / "release.pub")], [])
+    assert ended.value.code == 1
     assert [problem.file for problem in Cache.open(cache).verify(trusted=signed / "release.pub").problems][:1] == [
         str(file.relative_to(snapshot))
     ]
@@ -260,7 +283,8 @@ def test_keys_that_cannot_be_read_are_named(
 def test_gc_export_and_builds(cache: Path, signed: Path, tmp_path: Path) -> None:
     """A signature goes with its snapshot: kept by a build that changes nothing, removed by gc, not exported."""
     first = snapshot_of(cache)
-    build("n", TextLines(signed / "in.txt"), [example], to=cache, splits={"train": 0.8, "eval": 0.2}, workers=1)
+    splits = {"train": 0.8, "eval": 0.2}
+    build("n", TextLines(signed / "in.txt"), [example], to=cache, splits=splits, analyzers=LEARNED, workers=1)
     assert snapshot_of(cache) == first and open_trusted(cache, signed)
     export(str(cache), str(tmp_path / "out"), format="parquet")
     assert not list((tmp_path / "out").rglob(SIGNATURE))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +12,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
-from beam_pipes import Cache, Declaration, FeatureSpec, Loader, Pipeline, build
-from beam_pipes.building.care.takedown import take_down
-from beam_pipes.errors import LoaderError
+from beam_pipes import Cache, Declaration, FeatureSpec, Loader, Pipeline, add_column, build, declare, stage
+from beam_pipes.building.care.takedown import mark_gone, take_down
+from beam_pipes.building.leftovers import collect
+from beam_pipes.commands import app
+from beam_pipes.errors import CacheError, LoaderError
+from beam_pipes.export.export import export
 from beam_pipes.loader import Mixture
 from beam_pipes.report import forgetting
 from beam_pipes.sources import TextLines
+from beam_pipes.transforms.analyzers import Vocabulary
 
 
 class Number(Pipeline):
@@ -156,6 +162,103 @@ def test_the_command_reads_states_and_files_a_statement(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     none = command("--seed", "3", "--last-step", "7", "--checkpoints", "empty")
     assert "there is no state of a loader in 'empty'" in none.stderr
+
+
+SECRET = "zyxsecretwvu"
+
+
+class Words(Pipeline):
+    input_type, output_type = str, list
+
+    def transform(self, line: str) -> list[list[str]]:
+        return [line.split()]
+
+
+@stage(on_error="dead_letter")
+def note(line: str) -> dict[str, object]:
+    if line.startswith("FAIL"):
+        raise ValueError(f"cannot read {line}")
+    return {"text": line}
+
+
+@stage
+def repeated(record: dict) -> dict[str, object]:
+    return {"again": f"{record['text']} {record['text']}"}
+
+
+def named_by(lines: list[str], file: Path, root: Path) -> bool:
+    """Whether a line of the report names a file, or a directory around it that is not one of a whole cache."""
+    path = file.relative_to(root)
+    if path.parts[:2] == ("cache", "snapshots"):
+        inside = "/".join(path.parts[3:])
+        whole = f"snapshots/{path.parts[2]} is of a build that has not finished"
+        return any(whole in line or f"snapshot {path.parts[2]}:" in line and inside in line for line in lines)
+    if path.parts[0] == "cache":
+        return any("/".join(path.parts[1:3]) in line for line in lines)
+    return any(str(file) in line for line in lines)
+
+
+def test_every_file_in_which_a_planted_secret_is_left_is_named(
+    tmp_path: Path,
+) -> None:
+    """Shards, dead letters, vocabularies, reports, columns, old and unfinished snapshots, exports and copies."""
+    lines = [f"word{n % 7} line {n}" for n in range(30)]
+    lines[5], lines[9] = f"{SECRET} was here", f"FAIL {SECRET}"
+    words = Vocabulary("words", of=Words())
+    text, root = tmp_path / "in.txt", tmp_path
+    path = str(root / "cache")
+
+    def publish(*more: str) -> None:
+        text.write_text("".join(f"{line}\n" for line in [*lines, *more]))
+        declared = declare(
+            "notes", TextLines(text), [note], analyzers=[words], features={"text": FeatureSpec("str")}, max_bad=None
+        )
+        build(declared, to=path, workers=1)
+        CliRunner().invoke(app, ["report", path], catch_exceptions=False)
+
+    publish()
+    add_column("again", path, repeated, workers=1)
+    publish("more")
+    for format in ("parquet", "webdataset"):
+        export(path, str(root / f"export-{format}"), format=format)
+    list(Loader(Cache.open(path, local_directory=root / "copies")["train"], batch_size=4))
+    newest = Cache.open(path).directory
+    shutil.copytree(newest, root / "cache" / "snapshots" / "0123456789abcdef")
+    (root / "cache" / "snapshots" / "0123456789abcdef" / "manifest.json").unlink()
+
+    ids = [f"in.txt@{sum(len(line) + 1 for line in lines[:row])}" for row in (5, 9)]
+    others = [str(root / name) for name in ("copies", "export-parquet", "export-webdataset")]
+    found = forgetting(Loader(f"{path}/train", batch_size=4), path, ids, last_step=3, search=others)
+
+    left = [file for file in root.rglob("*") if file.is_file() and SECRET.encode() in file.read_bytes()]
+    left = [file for file in left if file != text]
+    kinds = {part for file in left for part in file.relative_to(root).parts}
+    assert {"dead_letters", "assets", "report.html", "columns", "analysis", "copies", "export-webdataset"} <= kinds
+    assert [str(file) for file in left if not named_by(list(found.traces), file, root)] == []
+    assert any("export-parquet" in trace for trace in found.traces), "compressed: no grep finds it"
+    assert not any(SECRET in line for line in found.lines())
+    assert list(found.lines())[-1] == "Not looked for: logs, and models made of later checkpoints."
+    with pytest.raises(CacheError, match="there are no files to be searched in .*nowhere"):
+        forgetting(Loader(f"{path}/train", batch_size=4), path, ids, last_step=3, search=[str(root / "nowhere")])
+
+
+def test_after_erasing_no_file_is_left(tmp_path: Path) -> None:
+    """The steps of the page: takedown, out of the input, `gone`, build, gc. The grep finds nothing then."""
+    text, path = tmp_path / "in.txt", str(tmp_path / "cache")
+    lines = [f"word line {n}" for n in range(9)]
+    words = Vocabulary("words", of=Words())
+
+    def publish(lines: list[str]) -> None:
+        text.write_text("".join(f"{line}\n" for line in lines))
+        build("notes", TextLines(text), [note], analyzers=[words], to=path, workers=1)
+
+    publish([f"{SECRET} was here", *lines])
+    report = take_down(path, ["in.txt@0"])
+    mark_gone(path, report.number)
+    publish(lines)
+    collect(path, keep=0, ignore_leases=True)
+
+    assert [file for file in tmp_path.rglob("*") if file.is_file() and SECRET.encode() in file.read_bytes()] == []
 
 
 def test_a_last_step_is_a_step(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -147,6 +147,37 @@ class SnapshotRecords:
                 found.append(begin + np.flatnonzero(is_removed(ordinals, selected[number])))
             begin += entry.records or 0
         return np.concatenate(found)
+
+    def values_of(self, places: Mapping[int, Array]) -> set[bytes]:
+        """The bytes of the values of these records' rows, of 8 bytes or more each; of rows that are hidden, nothing."""
+        found: list[object] = []
+        for name in self.manifest.splits:
+            split = Split(self._root, self.directory, self.manifest, name)
+            hidden = set(split.removed_rows.tolist())
+            for row in (int(row) for number, ordinals in places.items() for row in split.rows_of(number, ordinals)):
+                record = None if row in hidden else split[row]
+                for value in record.values() if isinstance(record, dict) else [record]:
+                    if isinstance(value, np.ndarray):
+                        found += value.reshape(-1).tolist() if value.dtype == object else [value.tobytes()]
+                    else:
+                        found += value if isinstance(value, list) else [value]
+        found = [each.encode() if isinstance(each, str) else each for each in found]
+        return {each for each in found if isinstance(each, bytes) and len(each) >= 8}
+
+    def files_of(self, places: Mapping[int, Array]) -> Iterator[str]:
+        """The shards and dead letters with records of `places`, source shard → ordinals, as paths in the snapshot."""
+        for name, shards in self.manifest.splits.items():
+            split = Split(self._root, self.directory, self.manifest, name)
+            for at, number in enumerate(shards.numbers):
+                if number in places and len(split.rows_of(number, places[number])):
+                    yield shards.file_name(self.manifest.name, name, at)
+        for entry in self.manifest.dead_letters:
+            number = int(entry.file.rpartition("-of-")[0].rpartition("-")[2])
+            path = index_path(os.path.join(self.directory, *entry.file.split("/")))
+            if number in places:
+                ordinals = decode_index(storage_for(path).read_bytes(path), path=path)[ORDINAL].astype(np.int64)
+                if is_removed(ordinals, places[number]).any():
+                    yield entry.file
 
     def missing(self, takedowns: Iterable[Takedown]) -> dict[int, dict[str, Digests]]:
         """Number of a takedown in force → id → those of its contents that are nowhere in this snapshot."""
