@@ -33,22 +33,25 @@ Types of content
 Latest date of data acquisition/collection for model training
 Description of the linguistic characteristics of the overall training data
 Other relevant characteristics of the overall training data
+Additional comments (optional)
 ## 2. List of data sources
 ### 2.1. Publicly available datasets
 Have you used publicly available datasets to train the model?
-Modality(ies) of the content covered
+If yes, specify the modality(ies) of the content covered by the datasets concerned
 List of large publicly available datasets
 General description of other publicly available datasets not listed above
+Additional comments (optional)
 ### 2.2. Private non-publicly available datasets obtained from third parties
 ### 2.2.1. Datasets commercially licensed by rightsholders or their representatives
 Have you concluded transactional commercial licensing agreement(s) with rightsholder(s) or with their representatives?
-Modality(ies) of the content covered
+If yes, specify the modality(ies) of the content covered
 ### 2.2.2. Private datasets obtained from other third parties
 Have you obtained private datasets from third parties that are not licensed as described in Section 2.2.1, such as data
   obtained from providers of private databases, or data intermediaries?
-Modality(ies) of the content covered
+If yes, specify the modality(ies) of the content covered by the datasets concerned
 If publicly known, list private datasets obtained from other third parties
 General description of non-publicly known private datasets obtained from third parties
+Additional comments (optional)
 ### 2.3. Data crawled and scraped from online sources
 Were crawlers used by the provider or on behalf of?
 Crawler name(s)/identifier(s)
@@ -58,20 +61,35 @@ Period of data collection
 Comprehensive description of the type of content and online sources crawled
 Type of modality covered
 Summary of the most relevant domain names crawled
+Additional comments (optional)
 ### 2.4. User data
 Was data from user interactions with the AI model (e.g. user input and prompts) used to train the model?
 Was data collected from user interactions with the provider's other services or products used to train the model?
+If yes, provide a general description of the provider's services or products that were used to collect the user data
+Additional comments (optional)
 ### 2.5. Synthetic data
 Was synthetic AI-generated data created by the provider or on their behalf to train the model?
+If yes, modality of the synthetic data
+General-purpose AI model(s) used to generate the synthetic data if available on the market
+Information about other AI models, including provider's own AI model(s) not available on the market, used to generate
+  synthetic data to train the model
+Additional comments (optional)
 ### 2.6. Other sources of data
 Have data sources other than those described in Sections 2.1 to 2.5 been used to train the model?
+If yes, provide a narrative description of these data sources and the data
+Additional comments (optional)
 ## 3. Data processing aspects
 ### 3.1. Respect of reservation of rights from text and data mining exception or limitation
-Measures implemented before model training to respect reservations of rights from the TDM exception or limitation
+Are you a Signatory to the Code of Practice for general-purpose AI models that includes commitments to respect
+  reservations of rights from the TDM exception or limitation?
+Describe the measures implemented before model training to respect reservations of rights from the TDM exception or
+  limitation before and during data collection, including the opt-out protocols and solutions honoured by the provider
+  or, as applicable, by third parties from which datasets have been obtained
+Additional comments (optional)
 ### 3.2. Removal of illegal content
 General description of measures taken
 ### 3.3. Other information (optional)
-Other relevant information
+Other relevant information about data processing (optional)
 """
 
 
@@ -132,7 +150,9 @@ A description of how the datasets further the intended purpose of the artificial
 The number of data points included in the datasets, which may be in general ranges, and with estimated figures for
   dynamic datasets.
 ## (a)(4)
-A description of the types of data points within the datasets.
+A description of the types of data points within the datasets. For purposes of this paragraph, the following
+  definitions apply: (A) As applied to datasets that include labels, “types of data points” means the types of labels
+  used. (B) As applied to datasets without labeling, “types of data points” refers to the general characteristics.
 ## (a)(5)
 Whether the datasets include any data protected by copyright, trademark, or patent, or whether the datasets are entirely
   in the public domain.
@@ -152,7 +172,8 @@ The time period during which the data in the datasets were collected, including 
 The dates the datasets were first used during the development of the artificial intelligence system or service.
 ## (a)(12)
 Whether the generative artificial intelligence system or service used or continuously uses synthetic data generation in
-  its development.
+  its development. A developer may include a description of the functional need or desired purpose of the synthetic data
+  in relation to the intended purpose of the system or service.
 """
 
 

@@ -116,6 +116,27 @@ def test_sizes_add_up_to_the_manifests(caches: list[Cache], tmp_path: Path, form
     assert {row["license"] for row in rows} == {"CC0-1.0", "LicenseRef-ours AND MIT", "–"}
 
 
+def test_sizes_of_the_bill_and_of_croissant_add_up_to_the_manifests(caches: list[Cache], tmp_path: Path) -> None:
+    disclose(facts_of(caches), tmp_path, formats=["ml-bom", "croissant"])
+    components = json.loads((tmp_path / "ml-bom.cdx.json").read_text())["components"]
+    described = "".join(path.read_text() for path in tmp_path.glob("croissant-*.json"))
+
+    for cache in caches:
+        for name, split in cache.manifest.splits.items():
+            mine = [
+                {each["name"]: each["value"] for each in component["data"][0]["contents"]["properties"]}
+                for component in components
+                if component.get("description", "").startswith(f"Records in the split {name} of {cache.manifest.name}-")
+            ]
+            for title, total in (
+                ("records", split.num_records),
+                ("bytes", split.num_bytes),
+                ("lengths of tokens", split.lengths["tokens"][0]),
+            ):
+                assert sum(int(each[f"beam-pipes:{title}"]) for each in mine) == total
+            assert f"{len(split.numbers)} files, {split.num_records} records, {split.num_bytes} bytes." in described
+
+
 def test_sizes_are_those_of_the_records_of_each_source(caches: list[Cache]) -> None:
     for source in facts_of(caches).sources:
         cache = caches[0] if source.cache.startswith("library") else caches[1]
