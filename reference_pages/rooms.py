@@ -55,7 +55,7 @@ ROOMS: dict[str, Room] = {
     "loader": Room(1, 10125, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
         1,
-        4311,
+        4315,
         "tf.data, JAX, torch; the only room that imports them, but for `graph/jax_iterator.py` and `torch_iterator.py`",
         {"loader"} | CACHE,
         offers=frozenset({"graph"}),
@@ -63,7 +63,7 @@ ROOMS: dict[str, Room] = {
     "typed": Room(1, 2492, "declaring by functions, typed pipelines, DAGs", ENGINE | SOURCES),
     "building": Room(
         1,
-        8765,
+        8795,
         "declaration → analysis → plan → shards → commit; `workers/` supervises processes, `care/` looks after caches",
         ENGINE | SOURCES | {"analysis"},
     ),
@@ -141,13 +141,13 @@ ROOMS: dict[str, Room] = {
     "export": Room(3, 975, "published snapshots in the formats of others", CACHE),
     "disclosure": Room(
         3,
-        735,
+        743,
         "what caches hold and a run has read, for regulators and catalogues",
         CACHE | {"engine", "export", "loader"},
     ),
     "report": Room(
         3,
-        2540,
+        2594,
         "pages about published snapshots, comparisons of two",
         ENGINE | SOURCES | {"analysis", "building", "loader", "transforms"},
     ),
@@ -158,11 +158,11 @@ ROOMS: dict[str, Room] = {
         ENGINE | SOURCES | {"analysis", "building", "loader", "report", "transforms"},
     ),
     "telemetry": Room(
-        3, 1163, "watching loaders of every kind, measuring their stages", CACHE | {"loader", "on_device", "map_style"}
+        3, 1289, "watching loaders of every kind, measuring their stages", CACHE | {"loader", "on_device", "map_style"}
     ),
     "commands": Room(
         3,
-        3669,
+        3676,
         "the command line",
         ENGINE
         | SOURCES

@@ -409,17 +409,10 @@ class DataLoader(TrackedLoader, KerasData, metaclass=_DatasetConstructors):
         source = self._native_source()
         return None if source is None or source.by_record else source.passes
 
-    def _converted_loader(self) -> Loader | None:
+    def converted_loader(self) -> Loader | None:
         """The native loader whose batches a conversion of this loader reads unchanged."""
         source = self._native_source()
         return None if source is None or source.by_record else source.loader
-
-    def loader_of_rows(self) -> Loader | None:
-        """A native loader that knows the rows of every step, over all passes; None after transformations."""
-        source = self._native_source()
-        if source is None or source.by_record:
-            return None
-        return source.loader if source.passes is None else source.open_loader(epochs=None)
 
     def _loaders_behind(self) -> list[Loader]:
         """The native loaders of caches, even after transformations."""

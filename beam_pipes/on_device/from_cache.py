@@ -93,6 +93,10 @@ class Passes:
         with self._lock:
             self._epoch, self._last, self._restored = epoch, None, restored
 
+    def endless(self) -> Loader:
+        """A native loader over all passes, whose steps are counted from the first epoch."""
+        return self._open_loader(epochs=None)
+
     def begin(self) -> int:
         """The first epoch of an iteration that begins now."""
         return self._begin()[0]

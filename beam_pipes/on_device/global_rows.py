@@ -30,7 +30,7 @@ T = TypeVar("T")
 class OverCaches(Protocol):
     """The part of a `DataLoader` that names the native loaders it reads."""
 
-    def _converted_loader(self) -> Loader | None: ...
+    def converted_loader(self) -> Loader | None: ...
 
     def _loaders_behind(self) -> Sequence[Loader]: ...
 
@@ -216,7 +216,7 @@ def _native(elements: object) -> Loader | None:
     """The loader whose batches are converted unchanged."""
     if isinstance(elements, Loader):
         return elements
-    return elements._converted_loader() if isinstance(elements, OverCaches) else None
+    return elements.converted_loader() if isinstance(elements, OverCaches) else None
 
 
 def _behind(elements: object) -> Iterator[Loader]:

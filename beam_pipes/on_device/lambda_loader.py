@@ -379,7 +379,7 @@ class ConvertedLoader(LambdaDataLoader):
             yield converted - began, clock() - converted
 
     def _find_owner(self) -> None:
-        converted = getattr(self._loader, "_converted_loader", None)
+        converted = getattr(self._loader, "converted_loader", None)
         reader = getattr(self._loader if converted is None else converted(), "_reader", None)
         self._owns_arrays = bool(getattr(reader, "gives_own_arrays", False))
 

@@ -148,7 +148,10 @@ class LossRecorder:
 
 def loader_of_rows(loader: object) -> Loader:
     """The native loader that knows the rows of a training loop's loader."""
-    native = loader.loader_of_rows() if isinstance(loader, DataLoader) else native_of(loader)
+    if isinstance(loader, DataLoader):
+        native = loader.converted_loader() if loader.passes_within is None else loader.passes_within.endless()
+    else:
+        native = native_of(loader)
     if native is None:
         raise LoaderError(
             "losses are recorded by row, and only a Loader, or what reads from one, knows which row is where: got "
