@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 FOLDER = "docs/figures"
-PAGES = ("README.md", "docs/README.md", "docs/comparison.md", "docs/benchmarks.md")
+PAGES = ("README.md", "docs/README.md", "docs/comparison.md", "docs/benchmarks.md", "docs/scoreboard.md")
 
 _AT_REST = ("storage", "format", "publication", "lineage", "cache")
 #: Benchmark → the folders whose change may change its figures.
@@ -29,6 +29,7 @@ MEASURED = {
     "device": tuple(f"beam_pipes/{room}" for room in ("on_device", "loader", *_AT_REST)),
     "build": tuple(f"beam_pipes/{room}" for room in ("sources", "engine", "building", *_AT_REST, "runners")),
     "load": tuple(f"beam_pipes/{room}" for room in ("loader", *_AT_REST)),
+    "scoreboard": tuple(f"beam_pipes/{room}" for room in ("loader", *_AT_REST)),
     "loader_start": tuple(f"beam_pipes/{room}" for room in ("loader", *_AT_REST)),
 }
 
