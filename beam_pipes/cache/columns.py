@@ -451,13 +451,22 @@ class DecodedColumns(ColumnReader):
             raise SpecError(
                 f"feature {feature!r}: expected a feature with a leading dimension, got a scalar", feature=feature
             )
+        if (known := self._known_lengths(feature)) is not None:
+            found: Array = known[places.indices]
+            return found
         values = self._values(feature, places)
         if spec.dtype == dtypes.STR and not spec.shape:
             values = [value.encode() for value in values]
         return np.fromiter(map(len, values), np.int64, len(values))
 
+    def _known_lengths(self, feature: str) -> Array | None:
+        known: Callable[[str], Array | None] | None = getattr(self._decoder, "known_lengths", None)
+        return None if known is None else known(feature)
+
     def all_lengths(self, feature: str) -> Array:
-        """`lengths` of every record of the split: all of them are parsed, once."""
+        """`lengths` of every record of the split: all of them are parsed, once, unless the decoder knows them."""
+        if feature not in self._lengths and (known := self._known_lengths(feature)) is not None:
+            self._lengths[feature] = known
         if feature not in self._lengths:
             total = self._files.num_records
             parts = [

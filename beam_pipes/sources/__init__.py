@@ -39,6 +39,7 @@ from beam_pipes.sources.tar import Tar as Tar
 from beam_pipes.sources.tfds import TfdsFeatures as TfdsFeatures
 from beam_pipes.sources.tfds import TfdsRecords as TfdsRecords
 from beam_pipes.sources.tfds import tfds_splits as tfds_splits
+from beam_pipes.sources.tfds_in_place import open_tfds as open_tfds
 from beam_pipes.sources.tfrecords import Decodes as Decodes
 from beam_pipes.sources.tfrecords import TFRecords as TFRecords
 from beam_pipes.sources.training_formats import MDS as MDS

@@ -70,27 +70,41 @@ class TfdsFeatures:
     @functools.cached_property
     def spec(self) -> ExampleSpec:
         """The features of a record, for a declaration: a `ClassLabel` is an int64 with `classes`."""
-        features = self.builder.info.features
-        return ExampleSpec(dict(self._specs(features, features.get_tensor_info(), "")))
+        return ExampleSpec({name: self._spec(name, feature, info) for name, feature, info in self._leaves()})
 
-    def _specs(self, feature: _Tfds, info: _Tfds, name: str) -> Iterator[tuple[str, FeatureSpec]]:
-        if isinstance(info, Mapping):
-            group = feature.feature if hasattr(feature, "feature") else feature
-            for key in info:
-                yield from self._specs(group[key], info[key], f"{name}/{key}" if name else key)
-            return
+    @property
+    def pictures(self) -> tuple[str, ...]:
+        """The names that `encoded` may have."""
         kinds = require("tensorflow_datasets", purpose="reading a TFDS directory").features
-        while isinstance(feature, kinds.Sequence):
-            feature = feature.feature
+        return tuple(name for name, feature, _ in self._leaves() if isinstance(feature, kinds.Image))
+
+    def _leaves(self) -> Iterator[tuple[str, _Tfds, _Tfds]]:
+        """Name, feature and tensor of everything that is no group; of a sequence, the feature of its elements."""
+        kinds = require("tensorflow_datasets", purpose="reading a TFDS directory").features
+
+        def within(feature: _Tfds, info: _Tfds, name: str) -> Iterator[tuple[str, _Tfds, _Tfds]]:
+            if isinstance(info, Mapping):
+                group = feature.feature if hasattr(feature, "feature") else feature
+                for key in info:
+                    yield from within(group[key], info[key], f"{name}/{key}" if name else key)
+                return
+            while isinstance(feature, kinds.Sequence):
+                feature = feature.feature
+            yield name, feature, info
+
+        features = self.builder.info.features
+        return within(features, features.get_tensor_info(), "")
+
+    def _spec(self, name: str, feature: _Tfds, info: _Tfds) -> FeatureSpec:
+        kinds = require("tensorflow_datasets", purpose="reading a TFDS directory").features
         shape = (None,) * info.dataset_lvl + tuple(info.shape)
         if isinstance(feature, kinds.Image) and name in self.encoded:
-            yield name, FeatureSpec("bytes", shape=shape[: len(shape) - len(feature.shape)])
-        elif isinstance(feature, kinds.ClassLabel):
-            yield name, FeatureSpec("int64", shape=shape, classes=feature.names)
-        elif info.np_dtype == np.object_:
-            yield name, FeatureSpec("str" if isinstance(feature, kinds.Text) else "bytes", shape=shape)
-        else:
-            yield name, FeatureSpec(info.np_dtype, shape=shape)
+            return FeatureSpec("bytes", shape=shape[: len(shape) - len(feature.shape)])
+        if isinstance(feature, kinds.ClassLabel):
+            return FeatureSpec("int64", shape=shape, classes=feature.names)
+        if info.np_dtype == np.object_:
+            return FeatureSpec("str" if isinstance(feature, kinds.Text) else "bytes", shape=shape)
+        return FeatureSpec(info.np_dtype, shape=shape)
 
     @functools.cached_property
     def _decoders(self) -> dict[str, Any]:
