@@ -10,6 +10,7 @@ Only GET is answered, and nothing is written. A page of another site cannot read
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hmac
 import importlib.resources
@@ -426,4 +427,5 @@ def serve(viewer: Viewer, *, host: str | None, port: int, browser: bool, say: Ca
         config = uvicorn.Config(application(viewer, port=port, token=token), log_level="warning", lifespan="off")
         if browser:
             threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
-        uvicorn.Server(config).run(sockets=[listening])
+        with contextlib.suppress(KeyboardInterrupt):  # nothing is left unfinished, unlike in other commands
+            uvicorn.Server(config).run(sockets=[listening])

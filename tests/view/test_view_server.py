@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import signal
+import subprocess
+import sys
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -213,6 +216,16 @@ def test_the_command_says_what_is_missing(tmp_path: Path, cache: Cache) -> None:
     with served(Viewer(cache.path)) as page:
         taken = str(urllib.parse.urlsplit(page).port)
         assert "Choose another --port" in said(cache.path, "--port", taken)
+
+
+def test_the_command_prints_a_link_and_ends_with_ctrl_c(cache: Cache) -> None:
+    command = [sys.executable, "-m", "beam_pipes", "view", cache.path, "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        link = process.stdout.readline().split()[1]
+        assert link.startswith("http://127.0.0.1:") and told(link, "cache")["path"] == cache.path
+        process.send_signal(signal.SIGINT)
+        assert (process.wait(60), process.stderr.read()) == (0, "")
 
 
 def test_large_numbers_and_nan_are_json(tmp_path: Path) -> None:
