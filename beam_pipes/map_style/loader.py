@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import operator
+import os
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from types import TracebackType
@@ -226,7 +227,8 @@ class DataLoader:
         if hasattr(self.batch_sampler, "set_epoch"):
             self.batch_sampler.set_epoch(place.epoch)
         self._seen_epochs = self._sampler_epochs()
-        batches = map(_checked_batch, iter(self.batch_sampler))
+        checked = _checked_batch if isinstance(self.dataset, (list, tuple)) else _batch_of_keys
+        batches = map(checked, iter(self.batch_sampler))
         return SharedIterator(self._iterate(place, itertools.islice(batches, place.position, None)))
 
     def state_dict(self) -> dict[str, object]:
@@ -388,6 +390,13 @@ def _is_dealt_out(sampler: object) -> bool:
 
 
 _SINGLE = "one that gives single indices is a sampler="
+
+
+def _batch_of_keys(batch: Iterable[SupportsIndex]) -> list[int]:
+    """Indices, or paths for a dataset that is asked by them: GE2E's `dataset[path]`."""
+    if isinstance(batch, (list, tuple)) and all(isinstance(key, (str, os.PathLike)) for key in batch):
+        return list(batch)
+    return _checked_batch(batch)
 
 
 def _checked_batch(batch: Iterable[SupportsIndex]) -> list[int]:

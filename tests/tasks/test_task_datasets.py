@@ -415,7 +415,7 @@ def test_requests_that_a_task_does_not_allow_are_refused() -> None:
     shuffles_itself._performs_internal_shuffling = True
     allowed = declared(shuffle_buffer_size=None, source=shuffles_itself)
     assert len(list(allowed.get_dataset(shuffle_buffer_size=9))) == len(list(allowed.examples(shuffle=True))) == 1
-    with pytest.raises(TaskError, match="task 't': there is no split 'nosplit'. There are: train, test"):
+    with pytest.raises(KeyError, match="task 't': there is no split 'nosplit'. There are: train, test"):
         declared().get_dataset(split="nosplit")
     for ask in (declared().get_dataset, declared().examples):
         with pytest.raises(TaskError, match="'t': num_epochs should be a whole number, 0 or more, .* got -1"):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from beam_pipes.checks import known
-from beam_pipes.errors import TaskError, logger
+from beam_pipes.errors import TaskError, UnknownNameError, logger
 from beam_pipes.extras import TfDataset, tensorflow
 from beam_pipes.tasks.providers.options import LoadOptions, is_whole
 from beam_pipes.tasks.providers.task_cache import DeclaredTask, cached_source, cached_stats_or_none
@@ -115,7 +115,7 @@ def resolve_caching(task: DeclaredTask, use_cached: bool) -> bool:
 
 def check_split(task: DeclaredTask, source: DataSourceInterface, split: str) -> None:
     where = f"task {task.name!r}"
-    known(split, among=source.splits, what="split", where=where, error=TaskError, task=task.name, split=split)
+    known(split, among=source.splits, what="split", where=where, error=UnknownNameError, task=task.name, split=split)
 
 
 def shared_dataset(source: DataSourceInterface, options: LoadOptions) -> TfDataset:
