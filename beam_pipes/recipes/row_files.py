@@ -480,7 +480,11 @@ def _columns_of_parquet(data: Paths | RowFiles) -> Iterator[Mapping[str, object]
         yield {**partitions_of(file.name), **keys(schema)}
 
 
-def columns_of_fields(data: Paths | RowFiles, fields: Sequence[str]) -> list[str]:
-    """The Parquet columns that hold some fields: `meta.text` is in `meta`, unless there is a column of this name."""
+def columns_of_fields(data: Paths | RowFiles, fields: Sequence[str], *, optional: Sequence[str] = ()) -> list[str]:
+    """The Parquet columns that hold some fields: `meta.text` is in `meta`, unless there is a column of this name.
+
+    And those of the `optional` ones that there are.
+    """
     there = next(iter(_columns_of_parquet(data)))
+    fields = [*fields, *(name for name in optional if name in there)]
     return list(dict.fromkeys(name if name in there else name.partition(".")[0] for name in fields))

@@ -43,7 +43,7 @@ from beam_pipes.tasks.vocabularies.pretrained import (
     tokenizer_file,
 )
 from beam_pipes.tasks.vocabularies.tokenizers import BACKENDS
-from beam_pipes.transforms.chat import field_of, kept_fields
+from beam_pipes.transforms.chat import BESIDE, field_of, kept_fields
 from beam_pipes.transforms.dedup import DropContaminated
 from beam_pipes.typed import count, drop, stage
 
@@ -497,7 +497,7 @@ def _assign_source_of_fields(
         check_fields(files, kind, named, **options)
     if kind == "parquet":
         partitions = types_of_partitions(files)
-        columns = columns_of_fields(files, fields)
+        columns = columns_of_fields(files, fields, optional=BESIDE if also else ())  # these are asked about
         options["columns"] = [name for name in columns if name not in partitions]
         options["partitions"] = {name: dtype for name, dtype in partitions.items() if name in columns} or None
     elif kind in ("csv", "tsv") and any(dtype != "str" for dtype in keep.values()):

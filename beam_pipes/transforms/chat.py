@@ -37,11 +37,13 @@ from beam_pipes.tasks.vocabularies.pretrained import (
 )
 from beam_pipes.tasks.vocabularies.vocabulary import as_text
 from beam_pipes.transforms.chat_templates import (
+    BESIDE,
     CompiledTemplate,
     Message,
     completed,
     is_null_answer,
     listed,
+    refuse_beside,
     refuse_other_shapes,
     require_assistant,
     require_roles,
@@ -53,7 +55,7 @@ from beam_pipes.typed import count, drop, stage
 if TYPE_CHECKING:
     import tokenizers
 
-__all__ = ["ChatTemplate", "chat_tokens", "conversation_text", "spoken_text"]
+__all__ = ["BESIDE", "ChatTemplate", "chat_tokens", "conversation_text", "spoken_text"]
 
 # An answer that occurs in no template or conversation.
 _PROBE = "\ue0f0\ue0f1\ue0f2"
@@ -109,7 +111,11 @@ class ChatTemplate:
         tell_dropout(self._dropout)
 
     def __getstate__(self) -> dict[str, object]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("_library", "_plain", "_by_name")}
+        return {
+            key: value
+            for key, value in self.__dict__.items()
+            if key not in ("_library", "_plain", "_by_name", "variables")
+        }
 
     def fingerprint_config(self) -> Mapping[str, object]:
         """Everything that tokens and masks depend on, as JSON."""
@@ -131,6 +137,12 @@ class ChatTemplate:
     def vocab_size(self) -> int:
         """The number of ids, including unused ones."""
         return num_ids(self._library)
+
+    @functools.cached_property
+    def variables(self) -> frozenset[str]:
+        """The variables that the templates read and nobody gives them, such as `enable_thinking`."""
+        names = frozenset[str]().union(*(self._compiled(name).variables for name in self._templates))
+        return names - {"messages", "tools", "add_generation_prompt", *self._special}
 
     @property
     def marks_generation(self) -> bool:
@@ -329,12 +341,14 @@ def chat_tokens(
             gives every dict the keys of all.
         keep, sparse: further fields to store, each with its dtype, see `kept_fields`.
 
-    Raises `TaskError` for a record without the field, with other values in it, or that the template refuses.
+    Raises `TaskError` for a record without the field, with other values in it, or that the template refuses; and for
+    one with tools, a `system` prompt or a variable of the template beside its messages, unless it is kept.
     """
     examples: list[dict[str, object] | None] = []
     num_tokens = num_trained = 0
     for record in records:
         messages, tools = _conversation(record, field, tools_field, drop_nulls=drop_nulls)
+        refuse_beside(record, field, messages, read=chat.variables, used={*(keep or ()), tools_field or ""})
         if not messages or any(map(is_null_answer, messages)):
             examples.append(drop("no_answer"))
             continue

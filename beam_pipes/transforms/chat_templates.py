@@ -10,13 +10,14 @@ Messages arrive in the shapes found in data, with the nulls that Parquet adds; o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
+from beam_pipes.sources.tar import values_at
 
 if TYPE_CHECKING:
     import jinja2
@@ -47,6 +48,8 @@ class CompiledTemplate:
         except jinja.exceptions.TemplateSyntaxError as error:
             raise TaskError(f"the chat template is not valid Jinja: {error} (line {error.lineno}).") from error
         self.source = source
+        #: The variables that it reads from its caller.
+        self.variables = frozenset(require("jinja2.meta", purpose="chat templates").find_undeclared_variables(parsed))
         #: Whether the template itself marks what the assistant generates.
         self.marks_generation = _has_block(parsed)
         # Places where the template can see and change a block's output.
@@ -233,6 +236,49 @@ def refuse_other_shapes(record: object, field: str) -> None:
                 f"one. Name it: --text-field {name}",
                 field=field,
             )
+
+
+#: Fields that belong to a conversation and stand beside its messages, whichever template writes it.
+BESIDE = ("chat_template_kwargs", "documents", "functions", "system", "tools")
+
+
+def refuse_beside(
+    record: object, field: str, messages: Sequence[Message], *, read: frozenset[str], used: Collection[str]
+) -> None:
+    """Raises `TaskError` for a field beside the messages that would be left out of the text, unless it is `used`.
+
+    `read`: the variables of the template, which may be such fields too.
+    """
+    path = ""
+    if isinstance(record, Mapping) and field not in record and "." in field:
+        path = field.rpartition(".")[0]
+        record = next(iter(values_at(record, path)), None)
+    if not isinstance(record, Mapping):
+        return
+    for name in (*BESIDE, *sorted(read & record.keys() - {*BESIDE})):
+        value, full = record.get(name), f"{path}.{name}" if path else name
+        is_empty = isinstance(value, Sequence | Mapping | np.ndarray) and len(value) == 0
+        if full == field or full in used or value is None or is_empty:
+            continue
+        if isinstance(value, str) and value.strip() in ("", "[]", "{}", "null"):
+            continue
+        if name == "system" and any(message.get("content") == value for message in messages):
+            continue
+        advice = "Write it into the messages, or set it in a template (--chat-template)"
+        if name == "tools":
+            advice = f"Describe the tools to the template: --tools-field {full}"
+        elif name == "functions":
+            program = '.tools = (.functions | map({type: "function", function: .})) | del(.functions)'
+            advice = f"Convert the file first: jq -c '{program}' FILE > chat.jsonl; then --tools-field tools"
+        elif name == "system":
+            program = f'.{field} = [{{role: "system", content: .{full}}}] + .{field} | del(.{full})'
+            advice = f"Make it the first message: jq -c '{program}' FILE > chat.jsonl"
+        raise TaskError(
+            f"the record has {full!r} beside its messages, which would be left out: {value!r:.60}. {advice}. If it is "
+            f"not to be trained on: jq -c 'del(.{full})' FILE > chat.jsonl, or store it beside the tokens "
+            f"(--keep-field {full}).",
+            field=full,
+        )
 
 
 #: What others call the participants → what templates call them.

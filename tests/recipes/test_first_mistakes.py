@@ -9,9 +9,11 @@ import tarfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import soundfile
 from PIL import Image
+from pyarrow import parquet
 from tokenizers import Tokenizer, models
 from typer.testing import CliRunner
 
@@ -58,6 +60,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines("talks.jsonl", {"messages": talk(user="q", assistant="a")})
         lines("shared.jsonl", {"conversations": talk(user="q", assistant="a")})
         lines("bots.jsonl", {"messages": talk(human="q", bot="a")})
+        lines("asked.jsonl", {"messages": talk(user="q", assistant="a"), "tools": [{"name": "add"}]})
+        parquet.write_table(
+            pa.table({"messages": [talk(user="q", assistant="a")], "system": ["Be brief."]}), "asked.parquet"
+        )
         lines("said.jsonl", {"messages": "User: q"})
         tokenizer = Tokenizer(models.WordLevel({"</s>": 0, "[UNK]": 1}, unk_token="[UNK]"))
         tokenizer.add_special_tokens(["</s>"])
@@ -115,6 +121,14 @@ MISTAKES = [
     (
         "tokens bots.jsonl --chat --tokenizer tok",
         "expected the role 'assistant' in the field 'messages', found 'human', 'bot'. Rename it first: jq",
+    ),
+    (
+        "tokens asked.jsonl --chat --tokenizer tok",
+        "the record has 'tools' beside its messages, .* Describe the tools to the template: --tools-field tools",
+    ),
+    (
+        "tokens asked.parquet --chat --tokenizer tok",
+        "the record has 'system' beside its messages, .* Make it the first message: jq",
     ),
     (
         "tokens said.jsonl --chat --tokenizer tok",

@@ -259,6 +259,39 @@ def test_conversations_are_compared_by_messages_and_tools():
     assert conversation_text({"messages": 3}) is None and conversation_text({"messages": []}) is None
 
 
+@pytest.mark.parametrize(
+    ("beside", "words"),
+    [
+        ({"tools": TOOLS}, "'tools' beside its messages, .* Describe the tools to the template: --tools-field tools"),
+        ({"system": "Be brief."}, "'system' beside .* Make it the first message: jq -c '.messages = "),
+        ({"functions": [{"name": "add"}]}, "'functions' beside .*; then --tools-field tools"),
+        ({"documents": [{"text": "t"}]}, "'documents' beside .* Write it into the messages, or set it in a template"),
+        ({"chat_template_kwargs": {"mood": "good"}}, "'chat_template_kwargs' beside"),
+        ({"mood": False}, "'mood' beside its messages, .*: False"),
+    ],
+    ids=["tools", "system", "functions", "documents", "kwargs", "variable"],
+)
+def test_what_stands_beside_messages_is_asked_about(model, beside, words):
+    """`mood` is a variable of the template; `id` is none, so nothing is asked."""
+    chat = ChatTemplate(model[0], template=CHATML + "{% if mood %}{{ mood }}{% endif %}")
+    record = {"messages": TALKS[0], "id": 7}
+    (plain,) = chat_tokens([record], chat=chat)
+    with pytest.raises(TaskError, match=words) as caught:
+        chat_tokens([{**record, **beside}], chat=chat)
+    (name,) = beside
+    assert f"jq -c 'del(.{name})' FILE > chat.jsonl, or store it beside the tokens (--keep-field {name})" in str(
+        caught.value
+    )
+    with pytest.raises(TaskError, match=f"the record has 'json.{name}' beside"):
+        chat_tokens([{"json": {**record, **beside}}], chat=chat, field="json.messages")
+
+    (kept,) = chat_tokens([{**record, **beside}], chat=chat, keep={name: "str"})
+    assert kept["tokens"].tolist() == plain["tokens"].tolist()
+    for empty in (None, "", [], {}, "[]"):
+        (same,) = chat_tokens([{**record, name: empty}], chat=chat)
+        assert same["tokens"].tolist() == plain["tokens"].tolist()
+
+
 def test_a_template_is_chosen_by_its_name_and_by_tools(model, tmp_path):
     (tmp_path / "tokenizer.json").write_text((model[0] / "tokenizer.json").read_text())
     named = {"default": "plain", "tool_use": "tools {{ tools | length }}", "rag": "rag"}
