@@ -147,7 +147,7 @@ ROOMS: dict[str, Room] = {
     ),
     "report": Room(
         3,
-        2594,
+        2595,
         "pages about published snapshots, comparisons of two",
         ENGINE | SOURCES | {"analysis", "building", "loader", "transforms"},
     ),

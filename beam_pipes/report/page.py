@@ -283,6 +283,7 @@ def _dead_letters(cache: Cache) -> list[dict[str, str]]:
             {
                 "id": letter.record_id,
                 "stage": letter.stage,
+                "anchor": f"dead-letter-{len(shown) + 1}",
                 "error": f"{letter.error_type}: {letter.message}"[:300],
                 "record": shown_value(letter.record, max_characters=200),
             }

@@ -139,6 +139,15 @@ def test_the_keyboard_reaches_everything_in_order_and_shows_where_it_is(
     assert browser.run("return location.hash") == "#changes" and browser.run("return scrollY") > 900
 
 
+def test_the_number_of_dead_records_leads_to_one_of_them(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.show(pages["second"], width=1280)
+    followed = browser.run(
+        "const link = document.querySelector('td.bad a'); link.click(); const row = document.querySelector(':target');"
+        "return [link.closest('tr').querySelector('th').innerText, row.querySelector('td').innerText];"
+    )
+    assert followed[0] == followed[1]
+
+
 def test_what_is_read_out_tells_what_is_drawn(browser: Browser, pages: dict[str, Path]) -> None:
     browser.show(pages["second"])
 
