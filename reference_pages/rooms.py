@@ -52,7 +52,7 @@ ROOMS: dict[str, Room] = {
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 7242, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
-    "loader": Room(1, 10125, "cache → batches of NumPy arrays", CACHE),
+    "loader": Room(1, 10126, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
         1,
         4315,

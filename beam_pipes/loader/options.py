@@ -232,7 +232,8 @@ class LoaderOptions:
                 no_rows = self._transformed(stream, no_rows)
                 features = tuple(no_rows)
             if self.cu_seqlens:
-                cu_seqlens_of(no_rows, width=stream.lengths_width)  # refuses rows that have none
+                # Refuses rows that have none, and plans of different multiples.
+                cu_seqlens_of(no_rows, multiple=stream.segment_multiple, width=stream.lengths_width)
             if self.cu_seqlens == "padded" and stream.most_segments is None:
                 raise LoaderError(
                     "cu_seqlens='padded' needs a maximum number of segments per row, but rows of concat_then_split "
