@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from beam_workers import BeamWorkers, beam_workers, wait_for
@@ -19,6 +20,7 @@ from portable_declarations import PACE_VARIABLE, RECORDS_PER_FILE, write_files
 from running_jobs import RunningCommand, beam_pipes, command_of, completions, running_command
 from sample_declarations import INPUT_VARIABLE
 
+from beam_pipes import add_column, stage, with_columns, write_cache
 from beam_pipes.building.progress import read_status
 from beam_pipes.cache import Cache, storage_for
 from beam_pipes.errors import BuildError, StageError
@@ -84,6 +86,25 @@ def test_a_session_cluster_with_a_pool_of_workers_gives_the_same_bytes(
     assert cluster.states("words") == ["FINISHED"]
     [job] = cluster.jobs("words")
     assert max(vertex["parallelism"] for vertex in cluster.get(f"/jobs/{job['jid']}")["vertices"]) == 2
+
+
+@stage
+def words(record: dict[str, Any]) -> dict[str, Any]:
+    return {"words": len(record["text"].split())}
+
+
+def test_a_column_has_the_same_bytes(job_server: str, tmp_path: Path) -> None:
+    rows = [{"text": "to be " * number} for number in range(40)]
+    for name in ("local", "flink"):
+        write_cache(tmp_path / name, {"train": rows, "eval": rows[:3]}, num_shards=3)
+
+    add_column("words", tmp_path / "local", words, workers=1)
+    options = FlinkOptions(job_endpoint=job_server, parallelism=2, job_name="column")
+    add_column("words", tmp_path / "flink", words, options=options)
+
+    assert built_files(tmp_path / "flink") == built_files(tmp_path / "local")
+    split = with_columns(tmp_path / "flink/train", "words")
+    assert [row["words"] for row in split] == [len(row["text"].split()) for row in split]
 
 
 @pytest.mark.gcs
