@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dedup_declarations
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -21,6 +22,7 @@ from beam_pipes.cache import Cache
 from beam_pipes.commands import app
 from beam_pipes.loader import Loader, pack
 from beam_pipes.recipes import open_tokenizer
+from beam_pipes.runners import LocalOptions, build
 from beam_pipes.view.rows import Answer, Question
 from beam_pipes.view.server import Viewer
 
@@ -237,3 +239,19 @@ def test_large_numbers_and_nan_are_json(tmp_path: Path) -> None:
     with served(Viewer(str(tmp_path))) as page:
         found = told(page, "record", split="train", row=0)
         assert [each["text"] for each in found["features"]] == ["4611686018427387905", "float32[2] [nan inf]"]
+
+
+def test_a_dropped_duplicate_stands_beside_the_kept_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.txt").write_text("to be or not to be\nanother line\nTo be  or not to be\n")
+    monkeypatch.setenv(dedup_declarations.INPUT_VARIABLE, str(tmp_path / "in"))
+    declaration = dedup_declarations.unique()
+    build(declaration, tmp_path / "cache", options=LocalOptions(workers=1))
+    for given in (None, declaration):
+        with served(Viewer(str(tmp_path / "cache"), declaration=given)) as page:
+            pair, near = told(page, "duplicates")["pairs"]
+        assert (pair["reason"], pair["similarity"], near["reason"]) == ("exact duplicate", 1.0, "near duplicate")
+        assert [side["id"] for side in pair["sides"]] == ["a.txt@0", "a.txt@32"]
+        sources = ["to be or not to be", "To be  or not to be"] if given else [None, None]
+        assert [side["source"] for side in pair["sides"]] == sources
+        assert pair["kept"][0]["features"][0]["text"] == "to be or not to be"
