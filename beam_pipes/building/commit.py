@@ -333,7 +333,7 @@ def _require_records(
 ) -> None:
     """Raises `EmptySplitError` if no record is left of the input, or of a split that has records now."""
     empty = [name for name, split in splits.items() if not split.num_records]
-    nothing = len(empty) == len(splits) and account.read > 0
+    nothing = len(empty) == len(splits)
     if not empty:
         return
     published: Mapping[str, SplitManifest] = {}
@@ -353,6 +353,8 @@ def _require_records(
     )
     what = (
         f"none of the {account.read} records that were read is left"
+        if nothing and account.read
+        else "no record was found in its input"
         if nothing
         else f"the split {lost[0]!r} would have no records, and has {published[lost[0]].num_records} now"
     )

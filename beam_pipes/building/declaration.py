@@ -195,9 +195,9 @@ class Declaration:
         max_bad: how many records may fail; where more do, nothing is published and what was published stays. A count
             (int), a fraction of all records (float), "tenth" (the default: a tenth of all records, or ten of them if
             that is more), or None for any number. A count also stops a source shard as soon as it is passed.
-        allow_empty: publish even if nothing is left: no record of an input that has some, or none in a split that
-            has records in the published snapshot. By default that is refused: it is what a stage that fails or drops
-            everything looks like.
+        allow_empty: publish even if there is nothing: no record at all, or none in a split that has records in the
+            published snapshot. By default that is refused: it is what a wrong path, or a stage that fails or drops
+            everything, looks like.
         record_timeout_secs, record_memory_bytes: how long one stage may work on one record, and by how much memory its
             process may grow meanwhile. A record that goes beyond fails, as `on_error` says, and the worker that hung on
             it is replaced; None (the default) sets no limit and costs nothing. A stage's own attribute of the same name

@@ -178,6 +178,22 @@ def test_nothing_left_is_refused(
     assert published(cache) == before
 
 
+def test_an_input_without_records_is_refused(cache: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.txt"
+    empty.touch()
+    before = published(cache)
+    declaration = declare("job", TextLines(empty), [good], features={"text": FeatureSpec("str")})
+
+    with pytest.raises(EmptySplitError, match="no record was found in its input. Nothing was published.*--allow-empty"):
+        build(declaration, to=cache, workers=1, overwrite=True)
+    with pytest.raises(EmptySplitError, match="no record was found in its input"):
+        build(declaration, to=tmp_path / "new", workers=1)
+    assert published(cache) == before
+
+    build(dataclasses.replace(declaration, allow_empty=True), to=tmp_path / "new", workers=1)
+    assert len(Cache.open(tmp_path / "new")["train"]) == 0
+
+
 def test_a_split_that_had_records_is_not_emptied(text: Path, tmp_path: Path) -> None:
     def splits(**shares: float) -> Declaration:
         return declare("job", TextLines(text), [good], splits=shares)
