@@ -35,6 +35,7 @@ from beam_pipes.sources.byte_stream import text_of as text_of_bytes
 from beam_pipes.sources.file_source import FileContent
 from beam_pipes.sources.selection import Paths
 from beam_pipes.tasks.vocabularies import SentencePieceVocabulary, Vocabulary
+from beam_pipes.tasks.vocabularies.byte_pairs import says_its_end
 from beam_pipes.tasks.vocabularies.pretrained import (
     hub_remedy,
     open_json,
@@ -522,7 +523,7 @@ def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, 
     kind, _, rest = tokenizer.partition(":")
     path = tokenizer_file(tokenizer)
     if kind == "tiktoken" and rest:
-        there = {"eos": True, "bos": given["bos"] is not None}
+        there = {"eos": says_its_end(rest), "bos": given["bos"] is not None}
         named = {f"{role}_token": token for role, token in given.items() if token is not None and wanted[role]}
         made = call("TiktokenVocabulary", rest, **named if wanted["eos"] else {**named, "eos_token": Code("None")})
     elif tokenizer == "bytes":
@@ -537,12 +538,10 @@ def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, 
         there = _pieces_of(path)
         made = call("SentencePieceVocabulary", path)
     else:
-        known = (
-            "Give a tokenizer.json or its directory, a SentencePiece .model or .spm, tiktoken:NAME, tiktoken:PATH, or "
-        )
-        remedy = f"{known}bytes.{nearest_path(tokenizer)} {hub_remedy(tokenizer)}"
+        known = "Give a tokenizer.json or its directory, SentencePiece's .model or .spm, tiktoken:NAME or PATH, bytes."
+        remedy = f"{known}{nearest_path(tokenizer)} {hub_remedy(tokenizer)}"
         if os.path.isfile(tokenizer):
-            remedy = other_tokenizer(tokenizer) or f"{known}bytes."
+            remedy = other_tokenizer(tokenizer) or known
         raise DeclarationError(f"{tokenizer!r} is not a known tokenizer. {remedy}")
     if not path.endswith(".json") and options.get("backend") is not None:
         raise DeclarationError(
@@ -550,18 +549,18 @@ def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, 
         )
     for role, is_wanted in wanted.items():
         if is_wanted and not there[role]:
+            remedy = f"Name it as {role}_token=… (--{role}-token), or leave"
+            if kind == "tiktoken":
+                remedy = "A file of ranks cannot: give the tokenizer.json that belongs to it, or leave"
             raise DeclarationError(
                 f"the tokenizer {tokenizer!r} does not define which token {'ends' if role == 'eos' else 'begins'} a "
-                f"text. Name it as {role}_token=… (--{role}-token), or leave it out with {role}=False (--no-{role})."
+                f"text. {remedy} it out with {role}=False (--no-{role})."
             )
     return made
 
 
 def open_tokenizer(tokenizer: str | os.PathLike[str]) -> Vocabulary:
-    """The vocabulary of a tokenizer, named as for `tokens`: `open_tokenizer("tokenizer.json")`.
-
-    Raises `DeclarationError` for anything but a tokenizer.
-    """
+    """The vocabulary named as for `tokens`: `open_tokenizer("tokenizer.json")`. Raises `DeclarationError`."""
     vocabulary = _vocabulary(os.fspath(tokenizer), {"eos": False, "bos": False}, {"eos": None, "bos": None})
     module = Module()
     module.assign("vocabulary", vocabulary, "beam_pipes.tasks.vocabularies")

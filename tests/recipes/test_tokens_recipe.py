@@ -270,11 +270,16 @@ def test_a_sentencepiece_model_and_ranks_of_tiktoken_are_tokenizers(sentencepiec
     Path("bytes.tiktoken").write_bytes(ranks)
 
     pieces = tokens("a.txt", tokenizer=sentencepiece_model)
-    ranked = tokens("a.txt", tokenizer="tiktoken:bytes.tiktoken")
+    Path("r50k_base.tiktoken").write_bytes(ranks)
+    ranked = tokens("a.txt", tokenizer="tiktoken:r50k_base.tiktoken")
 
     first = next(iter(built(pieces, "pieces")["train"]))["tokens"].tolist()
     assert first == [*pieces.vocabulary.encode("this is a test"), pieces.vocabulary.eos_id]
-    assert next(iter(built(ranked, "ranks")["train"]))["tokens"].tolist() == [*b"this is a test", 256]
+    assert next(iter(built(ranked, "ranks")["train"]))["tokens"].tolist() == [*b"this is a test", 50256]
+    with pytest.raises(DeclarationError, match=r"which token ends a text. A file of ranks cannot: .*\(--no-eos\)"):
+        tokens("a.txt", tokenizer="tiktoken:bytes.tiktoken")
+    alone = tokens("a.txt", tokenizer="tiktoken:bytes.tiktoken", eos=False)
+    assert next(iter(built(alone, "alone")["train"]))["tokens"].tolist() == [*b"this is a test"]
 
 
 def test_files_that_a_vocabulary_of_others_needs_make_a_tokenizer_as_the_error_says(
@@ -316,7 +321,7 @@ def test_what_is_not_a_tokenizer_is_reported() -> None:
     for tokenizer, message in [
         (
             "gpt9",
-            "'gpt9' is not a known tokenizer. Give a tokenizer.json or its directory, a SentencePiece .model or .spm, ",
+            "'gpt9' is not a known tokenizer. Give a tokenizer.json or its directory, SentencePiece's .model or .spm, ",
         ),
         (
             "meta-llama/Llama-3-8B",
@@ -360,7 +365,7 @@ def test_what_is_not_a_tokenizer_is_reported() -> None:
             "llama",
             "llama/tokenizer.model holds ranks of tiktoken without their special tokens, as Llama 3's does. Save",
         ),
-        ("llama/tokenizer.model", "(Llama 3's .model holds ranks of tiktoken: tiktoken:PATH)"),
+        ("llama/tokenizer.model", "(Llama 3's .model holds ranks of tiktoken)"),
         ("broken.model", "broken.model cannot be read as a SentencePiece model: expected a model of SentencePiece in"),
         ("absent.model", "absent.model cannot be read as a SentencePiece model: [Errno 2] No such file"),
     ]:

@@ -326,14 +326,14 @@ def ranks_file(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def test_a_file_of_ranks_is_a_vocabulary(tokenizer: Tokenizer, ranks_file: Path) -> None:
-    vocabulary: Vocabulary = TiktokenVocabulary(ranks_file, pattern="gpt2")
+    vocabulary: Vocabulary = TiktokenVocabulary(ranks_file, pattern="gpt2", special_tokens={EOS: 2000})
     text = "def f(x):\n    return x ** 2\n"
 
     assert vocabulary.encode(text) == right_ids(tokenizer, [text])[0]
     assert vocabulary.decode(vocabulary.encode(text)) == text
     assert (vocabulary.eos_id, vocabulary.bos_id, vocabulary.unk_id, vocabulary.vocab_size) == (2000, None, None, 2001)
     assert pickle.loads(pickle.dumps(vocabulary)) == vocabulary
-    assert vocabulary != TiktokenVocabulary(ranks_file, pattern="cl100k")
+    assert vocabulary != TiktokenVocabulary(ranks_file, pattern="cl100k", special_tokens={EOS: 2000})
     assert TiktokenVocabulary(vocabulary.tokenizer) == vocabulary
     assert len(vocabulary.encode(EOS)) > 1
 
@@ -343,7 +343,8 @@ def test_a_file_is_taken_for_the_encoding_that_it_is_called_after(ranks_file: Pa
     known.write_bytes(ranks_file.read_bytes())
 
     assert TiktokenVocabulary(known).eos_id == 50256
-    assert TiktokenVocabulary(known).encode("12345") == TiktokenVocabulary(ranks_file, pattern="gpt2").encode("12345")
+    unknown = TiktokenVocabulary(ranks_file, pattern="gpt2", eos_token=None)
+    assert TiktokenVocabulary(known).encode("12345") == unknown.encode("12345")
     assert TiktokenVocabulary(ranks_file, special_tokens={"<end>": 9000}, eos_token="<end>").eos_id == 9000
 
 
@@ -357,8 +358,10 @@ def test_wrong_files_names_and_tokens_are_reported(ranks_file: Path, tmp_path: P
         TiktokenVocabulary(broken)
     with pytest.raises(TaskError, match="tiktoken has no encoding 'gpt5', and no such file exists; its encodings are"):
         TiktokenVocabulary("gpt5")
-    with pytest.raises(TaskError, match="'python' has no special token '</s>', given as eos_token; it has '<|endof"):
-        TiktokenVocabulary(ranks_file, eos_token="</s>")
+    with pytest.raises(TaskError, match="'python' has no special token '</s>', the eos_token; it has '<|endof"):
+        TiktokenVocabulary(ranks_file, eos_token="</s>", special_tokens={EOS: 2000})
+    with pytest.raises(TaskError, match=r"a file of ranks has none. Say its id, special_tokens=.'<.endoftext.>': …"):
+        TiktokenVocabulary(ranks_file)
 
 
 def test_an_encoding_that_cannot_be_downloaded_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,4 +377,4 @@ def test_an_encoding_that_cannot_be_downloaded_is_reported(tmp_path: Path, monke
 
 def test_white_space_that_tiktoken_gives_up_on_is_reported(ranks_file: Path) -> None:
     with pytest.raises(TaskError, match="tiktoken fails on a text of 1,200,001 characters"):
-        TiktokenVocabulary(ranks_file, pattern="gpt2").encode(" " * 1_200_000 + "a")
+        TiktokenVocabulary(ranks_file, pattern="gpt2", eos_token=None).encode(" " * 1_200_000 + "a")

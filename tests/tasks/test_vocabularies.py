@@ -328,7 +328,7 @@ def test_half_a_surrogate_pair_is_told_by_every_vocabulary(
         ByteVocabulary(),
         SentencePieceVocabulary(sentencepiece_model),
         TokenizersVocabulary(tokenizer),
-        TiktokenVocabulary(ranks),
+        TiktokenVocabulary(ranks, eos_token=None),
         BertWordPieceVocabulary(WORDPIECES),
         FullCodepointVocabulary(),
         PartialCodepointVocabulary([97]),

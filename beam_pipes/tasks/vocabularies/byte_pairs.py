@@ -277,6 +277,11 @@ def _encoded(encode: Callable[[str], _Ids], text: str) -> _Ids | None:
         return None
 
 
+def says_its_end(encoding: str) -> bool:
+    """Whether an encoding of tiktoken, by name or path, says which id ends a text: files of unknown names do not."""
+    return not os.path.isfile(encoding) or os.path.basename(encoding).partition(".")[0] in _KNOWN_FILES
+
+
 class TiktokenVocabulary(Vocabulary):
     """An encoding of tiktoken, by name or from a file of ranks: `encode("to be") == [998, 387]` with "cl100k_base".
 
@@ -287,8 +292,8 @@ class TiktokenVocabulary(Vocabulary):
             has one token per line, its bytes in base64 and its rank; or a `tiktoken.Encoding`.
         pattern: for a file: the regular expression that divides text, or a key of `PATTERNS`. Default: that of the
             encoding in the file's name, "cl100k" for other files.
-        special_tokens: for a file: text → id. Default: `<|endoftext|>`, with the id of the encoding in the file's name,
-            or after the last rank for other files.
+        special_tokens: for a file: text → id. Default: `<|endoftext|>` of the encoding in the file's name; none for
+            other files, which do not say what they are.
         eos_token: the special token that ends a sequence; None for none.
         bos_token: the special token that begins one; None for none.
         extra_ids: number of ids to reserve after the encoding's.
@@ -321,10 +326,12 @@ class TiktokenVocabulary(Vocabulary):
             return None
         known = self._encoding._special_tokens
         if token not in known:
-            there = ", ".join(map(repr, sorted(known))) or "none"
+            there = ", ".join(map(repr, sorted(known)))
+            remedy = f"it has {there}. Name one of these, or None"
+            if not there:  # the first id that is free may be any of them: 128000 of Llama 3 begins a text
+                remedy = f"a file of ranks has none. Say its id, special_tokens={{{token!r}: …}}, or {role}_token=None"
             raise TaskError(
-                f"the encoding {self._encoding.name!r} has no special token {token!r}, given as {role}_token; it has "
-                f"{there}. Name one of these, or None.",
+                f"the encoding {self._encoding.name!r} has no special token {token!r}, the {role}_token; {remedy}.",
                 token=token,
                 role=role,
             )
@@ -424,7 +431,7 @@ def _from_file(
             f"{path} should have a token for each of the 256 bytes, and {missing} have none. Give a .tiktoken file.",
             path=path,
         )
-    of_name, end = _KNOWN_FILES.get(stem, ("cl100k", max(ranks.values()) + 1))
+    of_name, end = _KNOWN_FILES.get(stem, ("cl100k", None))
     pattern = PATTERNS.get(pattern or of_name, pattern or of_name)
-    special = {"<|endoftext|>": end} if special_tokens is None else dict(special_tokens)
+    special = special_tokens if special_tokens is not None else {} if end is None else {"<|endoftext|>": end}
     return make_encoding(sys.intern(stem), pattern, ranks, special)

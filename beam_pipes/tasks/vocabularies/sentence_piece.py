@@ -84,7 +84,7 @@ class SentencePieceVocabulary(Vocabulary):
                     raise TaskError(
                         f"expected a model of SentencePiece in {self._path!r}, found {len(self._bytes):,} bytes that "
                         f"begin with {self._bytes[:16]!r}. Give the .model that sentencepiece has trained, or the "
-                        "tokenizer.json beside it (Llama 3's .model holds ranks of tiktoken: tiktoken:PATH).",
+                        "tokenizer.json beside it (Llama 3's .model holds ranks of tiktoken).",
                         path=self._path,
                     ) from error
                 self.__dict__["_loaded"] = loaded
