@@ -47,7 +47,7 @@ from beam_pipes.errors import BeamPipesError, BuildError, CacheNotFoundError, Wo
 from beam_pipes.storage.checked_json import strict_json
 from beam_pipes.storage.local import storage_for
 from beam_pipes.storage.locks import is_dead, this_process
-from beam_pipes.storage.protocol import Storage, in_parallel
+from beam_pipes.storage.protocol import in_parallel
 
 ORDER, CLAIMS, FAILED = "order-", "claims", "failed.json"
 DONE = ".done"
@@ -184,16 +184,26 @@ class Standing:
             return None
         names = storage.list(f"{directory}/{CLAIMS}")
         done = {name.partition(".")[0] for name in names if name.endswith(DONE)}
-        failed = _failure(storage, directory)
-        return cls(done=len(done), claimed=len({name.partition(".")[0] for name in names} - done), failed=failed)
+        claimed = len({name.partition(".")[0] for name in names} - done)
+        return cls(done=len(done), claimed=claimed, failed=failure(order_path))
 
 
-def _failure(storage: Storage, directory: str) -> str | None:
+def failure(order_path: str) -> str | None:
+    """The error that ended a job; None if none did."""
+    path = f"{order_path.rpartition('/')[0]}/{FAILED}"
     try:
-        text: str = json.loads(storage.read_bytes(f"{directory}/{FAILED}"))["error"]
+        text: str = json.loads(storage_for(path).read_bytes(path))["error"]
     except CacheNotFoundError:
         return None
     return text
+
+
+def is_done(order_path: str, num_steps: int) -> bool:
+    """Whether all steps of a job are done. A build ends with its commit, so one question is enough while it runs."""
+    storage, directory = storage_for(order_path), f"{order_path.rpartition('/')[0]}/{CLAIMS}"
+    if not storage.exists(f"{directory}/{num_steps - 1:08d}{DONE}"):
+        return False
+    return sum(name.endswith(DONE) for name in storage.list(directory)) >= num_steps
 
 
 def end_job(order_path: str, error: str) -> None:
@@ -215,7 +225,7 @@ class Claims:
         self._held: dict[int, str] = {}
         self._last: dict[int, int] = {}  # task → its last claim
         self._done: set[int] = set()
-        self._looked = float("-inf")
+        self._next_look = 0.0
         self._beats = 0
         # Claims of others: what was read, and when it was first read.
         self._seen: dict[str, tuple[bytes, float]] = {}
@@ -229,10 +239,11 @@ class Claims:
 
     def look(self) -> None:
         """Lists what all workers have claimed and done. Raises `JobEndedError`."""
+        began = time.monotonic()
         names = self._storage.list(self._directory)
         if not self._storage.exists(self._order_path):
             raise JobEndedError("the order of this job is gone: it has ended")
-        if (failed := _failure(self._storage, self._order.directory)) is not None:
+        if (failed := failure(self._order_path)) is not None:
             raise JobEndedError(failed)
         with self._lock:
             self._last = dict.fromkeys(self._held, 0)
@@ -243,12 +254,13 @@ class Claims:
                     self._done.add(int(number))
                 else:
                     self._last[int(number)] = max(self._last.get(int(number), 0), int(last))
-        self._looked = time.monotonic()
+        # Far away, a listing of 100,000 claims takes ten seconds: a twentieth of the time is enough for it.
+        self._next_look = time.monotonic() + max(_LOOK_SECS, 20 * (time.monotonic() - began))
 
     def unclaimed(self, tasks: Sequence[int]) -> Iterator[int]:
         """Claims those of `tasks` that nobody has, one when the next is asked for."""
         for number in tasks:
-            if time.monotonic() - self._looked > _LOOK_SECS:
+            if time.monotonic() >= self._next_look:
                 self.look()
             if number not in self._last and number not in self._done and self.take(number):
                 yield number

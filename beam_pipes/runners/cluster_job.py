@@ -95,7 +95,8 @@ class ClusterRunner:
     ) -> LaunchRecord:
         order = WorkOrder.write(handle, root, tasks, header=header, lease_secs=self.options.lease_secs)
         job = self.options.submit(order, job_name_of(draft.name, draft.snapshot))
-        args = (f"--order={order}", *without_secrets(self.options.beam_args))
+        num_steps = len(tasks) + (header is not None)
+        args = (f"--order={order}", f"--num_steps={num_steps}", *without_secrets(self.options.beam_args))
         record = dataclasses.replace(draft, job=job, beam_args=args, started_at=time.time())
         record.write()
         return record

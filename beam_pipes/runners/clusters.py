@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from beam_pipes.errors import BuildError, DeclarationError
 from beam_pipes.identity.source_code import python_path
-from beam_pipes.runners.claims import FAULT, LEASE_SECS, Standing, WorkOrder, end_job
+from beam_pipes.runners.claims import FAULT, LEASE_SECS, Standing, end_job, failure, is_done
 from beam_pipes.runners.options import (
     AT_LEAST_ONE,
     Argument,
@@ -33,7 +33,7 @@ from beam_pipes.runners.options import (
     should_match,
     without_secrets,
 )
-from beam_pipes.storage.local import is_remote
+from beam_pipes.storage.local import is_remote, storage_for
 
 if TYPE_CHECKING:
     from beam_pipes.sources.source import Source
@@ -173,7 +173,7 @@ class SlurmOptions(ClusterOptions):
     @classmethod
     def remote_job(cls, job: str, beam_args: Sequence[str]) -> RemoteJob:
         """The array of this id."""
-        return _SlurmJob(job, _value("order", beam_args) or "")
+        return _SlurmJob(job, beam_args)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -268,8 +268,7 @@ class KubernetesOptions(ClusterOptions):
     @classmethod
     def remote_job(cls, job: str, beam_args: Sequence[str]) -> RemoteJob:
         """The Job of this name."""
-        of_kubectl = [arg for arg in beam_args if not arg.startswith("--order=")]
-        return _KubernetesJob(job, _value("order", beam_args) or "", of_kubectl)
+        return _KubernetesJob(job, beam_args)
 
 
 def _value(name: str, args: Sequence[str]) -> str | None:
@@ -277,26 +276,28 @@ def _value(name: str, args: Sequence[str]) -> str | None:
 
 
 class _ClusterJob(abc.ABC):
-    """A job by its id, and by the order of its workers, which is in the cache's directory."""
+    """A job by its id, and by the order of its workers, which is in the cache's directory.
 
-    def __init__(self, job: str, order: str) -> None:
-        self._job, self._order = job, order
+    `num_steps` is how many tasks it has, the commit of a build included.
+    """
+
+    def __init__(self, job: str, beam_args: Sequence[str]) -> None:
+        self._job, self._order = job, _value("order", beam_args) or ""
+        self._num_steps = int(_value("num_steps", beam_args) or 0)
 
     def state(self) -> JobState:
         """What the files say; if they show no end, what the scheduler says about its workers."""
-        standing = Standing.of(self._order)
-        if standing is None:
+        if not storage_for(self._order).exists(self._order):
             return JobState(name="gone", words="its tasks were removed: it was settled, or replaced")
-        if standing.failed is not None:
+        if failure(self._order) is not None:
             return JobState(name="failed", words="a worker met an error")
-        if standing.done >= WorkOrder.read(self._order).num_steps:
+        if is_done(self._order, self._num_steps):
             return JobState(name="done", words="all source shards are done")
         return _asked(self, int(time.monotonic() / _ASK_EVERY_SECS))
 
     def messages(self) -> str:
         """The error of the worker that met one."""
-        standing = Standing.of(self._order)
-        return "" if standing is None or standing.failed is None else standing.failed
+        return failure(self._order) or ""
 
     def cancel(self) -> None:
         """Ends the workers, those that were started by hand too."""
@@ -311,7 +312,7 @@ class _ClusterJob(abc.ABC):
     def cancel_there(self) -> None: ...
 
     def __hash__(self) -> int:
-        return hash((self._job, self._order))
+        return hash(self._order)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and vars(other) == vars(self)
@@ -319,9 +320,7 @@ class _ClusterJob(abc.ABC):
     def _gone(self, words: str) -> JobState:
         standing = Standing.of(self._order)
         done = 0 if standing is None else standing.done
-        return JobState(
-            name="gone", words=f"{words}, and {done} of {WorkOrder.read(self._order).num_steps} steps are done"
-        )
+        return JobState(name="gone", words=f"{words}, and {done} of {self._num_steps} steps are done")
 
 
 @functools.lru_cache(maxsize=64)
@@ -352,9 +351,9 @@ class _SlurmJob(_ClusterJob):
 
 
 class _KubernetesJob(_ClusterJob):
-    def __init__(self, job: str, order: str, of_kubectl: Sequence[str]) -> None:
-        super().__init__(job, order)
-        self._of_kubectl = tuple(of_kubectl)
+    def __init__(self, job: str, beam_args: Sequence[str]) -> None:
+        super().__init__(job, beam_args)
+        self._of_kubectl = tuple(arg for arg in beam_args if not arg.startswith(("--order=", "--num_steps=")))
 
     def ask(self) -> JobState:
         done = _run(["kubectl", "get", "job", self._job, "--output=json", *self._of_kubectl])
