@@ -480,6 +480,12 @@ def _columns_of_parquet(data: Paths | RowFiles) -> Iterator[Mapping[str, object]
         yield {**partitions_of(file.name), **keys(schema)}
 
 
+def columns_of_text(data: Paths | RowFiles, kind: str, fields: Sequence[str], **reading: object) -> list[str]:
+    """Those of the fields that the first row of a CSV or TSV has."""
+    first = next((row for sample in sampled(data, kind, **reading) for row in sample.rows), {})
+    return [name for name in fields if name in first]
+
+
 def columns_of_fields(data: Paths | RowFiles, fields: Sequence[str], *, optional: Sequence[str] = ()) -> list[str]:
     """The Parquet columns that hold some fields: `meta.text` is in `meta`, unless there is a column of this name.
 

@@ -25,6 +25,7 @@ from beam_pipes.recipes.row_files import (
     assign_source,
     check_fields,
     columns_of_fields,
+    columns_of_text,
     files_of,
     format_of,
     reading_of,
@@ -502,7 +503,8 @@ def _assign_source_of_fields(
         options["columns"] = [name for name in columns if name not in partitions]
         options["partitions"] = {name: dtype for name, dtype in partitions.items() if name in columns} or None
     elif kind in ("csv", "tsv") and any(dtype != "str" for dtype in keep.values()):
-        options["schema"] = {name: type_of_text(keep.get(name, "str")) for name in fields}
+        beside = columns_of_text(files, kind, BESIDE, **options) if also else []
+        options["schema"] = {name: type_of_text(keep.get(name, "str")) for name in (*fields, *beside)}
     assign_source(module, common, files, kind, **options)
 
 
@@ -510,9 +512,6 @@ def kept(fields: Mapping[str, str] | Sequence[str], by: str | None) -> dict[str,
     """Field → dtype of the other stored fields, including the one that determines splits."""
     keep = dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields, "str")
     return keep if by is None else {**keep, by: keep.get(by, "str")}
-
-
-# Tokenizers.
 
 
 def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, str | None], **options: object) -> Code:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import re
@@ -64,6 +65,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         parquet.write_table(
             pa.table({"messages": [talk(user="q", assistant="a")], "system": ["Be brief."]}), "asked.parquet"
         )
+        with open("asked.csv", "w", newline="") as file:
+            rows = csv.DictWriter(file, ["messages", "system", "n"])
+            rows.writeheader()
+            rows.writerow({"messages": json.dumps(talk(user="q", assistant="a")), "system": "Be brief.", "n": 1})
         lines("said.jsonl", {"messages": "User: q"})
         tokenizer = Tokenizer(models.WordLevel({"</s>": 0, "[UNK]": 1}, unk_token="[UNK]"))
         tokenizer.add_special_tokens(["</s>"])
@@ -128,6 +133,10 @@ MISTAKES = [
     ),
     (
         "tokens asked.parquet --chat --tokenizer tok",
+        "the record has 'system' beside its messages, .* Make it the first message: jq",
+    ),
+    (
+        "tokens asked.csv --chat --tokenizer tok --keep-field n:int64",
         "the record has 'system' beside its messages, .* Make it the first message: jq",
     ),
     (
