@@ -259,13 +259,13 @@ class RowConverter:
         if source.schema is not None:
             convert = text_converters(source.schema, decimal=source.decimal)
             of_column = column_converters(source.schema, decimal=source.decimal)
-            for name in source.inferred:
+            for name in (inferred := frozenset(source.inferred)):
                 convert[name] = with_kind_kept(name, source.schema[name], convert[name])
                 of_column[name] = with_kinds_kept(name, source.schema[name], of_column[name])
             places = {name: index for index, name in enumerate(columns)}
             self._converters = [(name, places[name], convert[name], of_column[name]) for name in convert]
             for name, index, _, of_all in self._converters:
-                alike = self._alike.setdefault((repr(source.schema[name]), name in source.inferred), ([], of_all))
+                alike = self._alike.setdefault((repr(source.schema[name]), name in inferred), ([], of_all))
                 alike[0].append((name, index))
         self._null = frozenset(source.null)
 
