@@ -22,6 +22,7 @@ from beam_pipes.commands.options import Building, require_one_of, show_outcome, 
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import BeamPipesError, DeclarationError, visible, without_stop
 from beam_pipes.runners.build import BuildResult, build
+from beam_pipes.runners.options import LocalOptions
 from beam_pipes.runners.progress import KINDS, counted, progress_for
 from beam_pipes.storage.checked_json import strict_json
 from beam_pipes.storage.local import is_remote
@@ -130,11 +131,10 @@ def build_and_show(
         _show_detached(result, result.job)
         return result
     if result.template is not None:
-        _say(
-            f"The job that builds snapshot {result.snapshot}, of {result.num_shards} source shards, is written as a "
-            f"template: {result.template}. Nothing was launched."
-        )
-        _say(f"Launch it, once:       gcloud dataflow jobs run NAME --gcs-location={shlex.quote(result.template)}")
+        assert not isinstance(options, LocalOptions)
+        shards = counted(result.num_shards, "source shard")
+        _say(f"The job of snapshot {result.snapshot}, of {shards}, is in {result.template}. Nothing was launched.")
+        _say(f"Launch it, once:       {options.LAUNCH} {shlex.quote(result.template)}")
         return result
     account = result.account
     for row in () if result.analysis is None else result.analysis.rows:
@@ -213,7 +213,7 @@ def _show_splits(path: str, shares: Mapping[str, float]) -> None:
 def _show_detached(result: BuildResult, job: LaunchRecord) -> None:
     path = shlex.quote(result.path)
     again = shlex.join(["beam-pipes", *(word for word in sys.argv[1:] if word != "--detach")])
-    _say(f"{job} builds snapshot {result.snapshot}, of {result.num_shards} source shards, and publishes it.")
+    _say(f"{job} builds snapshot {result.snapshot}, of {counted(result.num_shards, 'source shard')}, and publishes it.")
     _say(f"Is it alive?           beam-pipes jobs {path}")
     _say(f"Wait and finish:       beam-pipes attach {path}")
     _say(f"End it:                beam-pipes cancel {path}")

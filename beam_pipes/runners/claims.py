@@ -44,6 +44,7 @@ from beam_pipes.building.shard_task import BuildHeader, Numbered, ShardTask, tas
 from beam_pipes.building.workers.pool import WorkerPool
 from beam_pipes.building.workers.tasks import HasShard, Watcher, Workers, files_of
 from beam_pipes.errors import BeamPipesError, BuildError, CacheNotFoundError, WorkerDiedError, text_of, visible
+from beam_pipes.runners.progress import counted
 from beam_pipes.storage.checked_json import strict_json
 from beam_pipes.storage.local import storage_for
 from beam_pipes.storage.locks import is_dead, this_process
@@ -398,7 +399,7 @@ def work(order_path: str, *, worker: str, processes: int = 1, say: Callable[[str
                 if order.num_tasks in silent or (claims.num_done == order.num_tasks and order.header is not None):
                     _publish(claims, order, say)
                 elif silent:
-                    say(f"{len(silent)} source shards were left by workers that ended: taking them over.")
+                    say(f"taking over {counted(len(silent), 'source shard')}, left by workers that have ended.")
                     pool.run(taken(number for number in silent if claims.take(number)), watcher)
                     continue
                 if claims.num_done >= order.num_steps:

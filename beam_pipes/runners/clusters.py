@@ -147,6 +147,7 @@ class SlurmOptions(ClusterOptions):
     NAME: ClassVar[str] = "slurm"
     PROGRAM: ClassVar[str] = "sbatch"
     EXAMPLE: ClassVar[str] = "--workers 16 -- --partition=cpu --time=4:00:00"
+    LAUNCH: ClassVar[str] = "sbatch"
 
     def job_text(self, order: str, name: str) -> str:
         """The script of the array job."""
@@ -209,6 +210,7 @@ class KubernetesOptions(ClusterOptions):
     NAME: ClassVar[str] = "kubernetes"
     PROGRAM: ClassVar[str] = "kubectl"
     EXAMPLE: ClassVar[str] = "--workers 16 -- --image=registry.example.com/books:1 --namespace=data"
+    LAUNCH: ClassVar[str] = "kubectl create --filename"
 
     def check(self, root: str, source: Source, handle: Sendable) -> None:
         """Raises `DeclarationError` for files that pods cannot see."""

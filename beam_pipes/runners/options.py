@@ -251,6 +251,8 @@ class BeamOptions:
     # The runner's name on the command line, and an example of its required options.
     NAME: ClassVar[str] = "direct"
     EXAMPLE: ClassVar[str] = ""
+    # What launches the file that a job was written to.
+    LAUNCH: ClassVar[str] = "gcloud dataflow jobs run NAME --gcs-location"
     # For services that bill CPU time: the condition under which the CPU hours of a forecast are the billed vCPU hours.
     BILLS: ClassVar[str | None] = None
 

@@ -130,8 +130,9 @@ def test_an_array_that_ends_early_is_lost_and_another_attempt_continues(
 
 def test_a_script_is_written_and_submitted_by_hand(slurm: None, expected: dict[str, bytes], tmp_path: Path) -> None:
     cache, script = tmp_path / "slurm", tmp_path / "job.sh"
-    options = SlurmOptions(workers=2, script=str(script), beam_args=("--comment=by hand",))
-    assert build(PACED, cache, options=options).template == str(script)
+    of_slurm = (f"--script={script}", "--comment=by hand")
+    said = beam_pipes("build", PACED, "--to", str(cache), "--runner", "slurm", "--workers", "2", "--", *of_slurm)
+    assert f"Launch it, once:       sbatch {script}" in said
     assert "#SBATCH '--comment=by hand'" in script.read_text().splitlines()
     subprocess.run(["sbatch", str(script)], check=True, capture_output=True)
     wait_for(lambda: list(cache.glob("manifest.json")) and not list(cache.glob("snapshots/*/tasks/*")), what="the end")

@@ -98,7 +98,7 @@ def test_a_worker_elsewhere_that_falls_silent_is_followed_after_its_lease(
     gone.write_text(json.dumps({"pid": 1, "host": "elsewhere", "machine": "another", "worker": "gone"}))
     said: list[str] = []
     assert work(order, worker="here", say=said.append) == NUM_SHARDS
-    assert said[0] == "1 source shards were left by workers that ended: taking them over."
+    assert said[0] == "taking over 1 source shard, left by workers that have ended."
     assert gone.with_suffix(".1").exists() and not gone.with_suffix(".2").exists()
     assert without_tasks(tmp_path / "cache") == expected
 

@@ -325,8 +325,8 @@ def test_a_template_builds_when_somebody_launches_it(
         shown = beam_pipes(*given, "--", *options.pipeline_args())
 
     assert stand_in.num_jobs == 0
-    assert f", of 1 source shards, is written as a template: {place}. Nothing was launched." in shown
-    assert f"gcloud dataflow jobs run NAME --gcs-location={place}" in shown
+    assert f", of 1 source shard, is in {place}. Nothing was launched." in shown
+    assert f"gcloud dataflow jobs run NAME --gcs-location {place}" in shown
     assert not bucket.blob("cache/manifest.json").exists()
     like_golden(json.loads(bucket.blob("templates/words").download_as_bytes()), "dataflow_template.json", bucket.name)
     output: list[str] = []
