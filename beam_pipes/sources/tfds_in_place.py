@@ -109,7 +109,7 @@ class _TfdsDecoder:
 
     @functools.cached_property
     def _lengths(self) -> Mapping[str, Array]:
-        with np.load(self.lengths_file) as stored:
+        with np.load(self.lengths_file, allow_pickle=False) as stored:
             names, *lengths = stored.values()
             return dict(zip(names.tolist(), lengths, strict=True))
 

@@ -5,7 +5,7 @@ code imports from `beam_pipes.map_style` and `beam_pipes.transforms.audio`.
 """
 
 from beam_pipes import map_style
-from beam_pipes.extras import names_of
+from beam_pipes.extras import names_of as _names_of
 from beam_pipes.map_style import BatchSampler as BatchSampler
 from beam_pipes.map_style import BucketSampler as BucketSampler
 from beam_pipes.map_style import CacheDataset as CacheDataset
@@ -54,4 +54,4 @@ ABSENT: dict[str, str] = {
     "DataCargo": "the loader of Parakeet 0.1: `DataLoader`",
     "Phonetics": "a base class of three abstract methods: write `phoneticize`, `numericalize` and `reverse`",
 }
-__getattr__ = names_of(__name__, ABSENT, "Parakeet")
+__getattr__ = _names_of(__name__, ABSENT, "Parakeet")
