@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from builds_in_processes import BUSY, start_build
 from fault_proxy import FaultProxy, at_random
-from object_stores import check_signatures
+from object_stores import check_signatures, check_workers_share
 
 from beam_pipes.building.care.takedown import states_of_takedowns, take_down
 from beam_pipes.building.commit import commit
@@ -76,6 +76,13 @@ def test_every_runner_writes_the_bytes_of_a_local_cache(bad_lines, tmp_path, buc
     assert build(declaration, f"{bucket}/caches/words", options=options).up_to_date
     if options is INLINE:
         check_signatures(f"{bucket}/caches/words", tmp_path)
+
+
+def test_workers_without_a_server_share_a_build(text_input: Path, tmp_path: Path, bucket: str) -> None:
+    """Claims are conditional requests; one of the workers publishes."""
+    build(WORDS, tmp_path / "local", options=INLINE)
+    check_workers_share(WORDS, f"{bucket}/words")
+    assert files_of(Cache.open(f"{bucket}/words").directory) == files_of(Cache.open(tmp_path / "local").directory)
 
 
 def test_shards_of_other_snapshots_are_copied_and_old_snapshots_collected(text_input, tmp_path, bucket, capsys):

@@ -7,24 +7,20 @@ import json
 import os
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import unquote
 
 import numpy as np
 import pytest
 from fault_proxy import FaultProxy, at_random
-from object_stores import check_names, check_signatures
+from object_stores import check_names, check_signatures, check_workers_share
 from waiting import eventually
 
 from beam_pipes import FeatureSpec, Loader, add_column, stage, with_columns, write_cache
 from beam_pipes.building.leftovers import collect
-from beam_pipes.building.plan import make_plan, prepare
-from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.cache import Cache, storage_for
 from beam_pipes.errors import CacheNotFoundError, SourceError
 from beam_pipes.export import export
 from beam_pipes.runners import BeamOptions, LocalOptions, build
-from beam_pipes.runners.claims import Standing, WorkOrder, work
 from beam_pipes.sources import MegatronTokens, Parquet, TextLines
 
 WORDS = "sample_declarations:words"
@@ -199,11 +195,5 @@ def doubled(record: dict) -> dict:
 def test_workers_without_a_server_share_a_build(text_input, tmp_path, bucket):
     """Claims are conditional requests; one of the workers publishes."""
     build(WORDS, tmp_path / "local", options=INLINE)
-    handle = DeclarationHandle.of(WORDS)
-    plan = make_plan(handle.get(), f"{bucket}/words")
-    order = WorkOrder.write(handle, plan.header.root, prepare(plan), header=plan.header, is_followed=False)
-    with ThreadPoolExecutor(2) as pool:
-        built = list(pool.map(lambda name: work(order, worker=name), ["first", "second"]))
-    assert sum(built) == plan.header.num_shards
+    check_workers_share(WORDS, f"{bucket}/words")
     assert files_of(Cache.open(f"{bucket}/words").directory) == files_of(Cache.open(tmp_path / "local").directory)
-    assert Standing.of(order) is None

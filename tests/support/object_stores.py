@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from fault_proxy import NO_RANGE, OTHER_RANGE, FaultProxy
 
+from beam_pipes.building.plan import make_plan, prepare
+from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.cache import Cache, storage_for
 from beam_pipes.cache.signature import files_of, sign
 from beam_pipes.errors import (
@@ -24,8 +26,20 @@ from beam_pipes.errors import (
     SignatureError,
     StorageError,
 )
+from beam_pipes.runners.claims import Standing, WorkOrder, work
 from beam_pipes.sources import TextLines
 from beam_pipes.storage.objects import ObjectStorage
+
+
+def check_workers_share(reference: str, to: str) -> None:
+    """Two workers without a server build a cache, and no shard twice."""
+    handle = DeclarationHandle.of(reference)
+    plan = make_plan(handle.get(), to)
+    order = WorkOrder.write(handle, plan.header.root, prepare(plan), header=plan.header, is_followed=False)
+    with ThreadPoolExecutor(2) as pool:
+        built = list(pool.map(lambda name: work(order, worker=name), ["first", "second"]))
+    assert sum(built) == plan.header.num_shards
+    assert Standing.of(order) is None
 
 
 def upload(storage: ObjectStorage, path: str, data: bytes, *, piece: int = 300_000) -> None:
