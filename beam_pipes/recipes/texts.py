@@ -537,7 +537,7 @@ def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, 
         there = _pieces_of(path)
         made = call("SentencePieceVocabulary", path)
     else:
-        known = "Give a tokenizer.json or its directory, SentencePiece's .model or .spm, tiktoken:NAME or PATH, bytes."
+        known = "Give a tokenizer.json or its folder, SentencePiece's .model or .spm, tiktoken:NAME or PATH, or bytes."
         remedy = f"{known}{nearest_path(tokenizer)} {hub_remedy(tokenizer)}"
         if os.path.isfile(tokenizer):
             remedy = other_tokenizer(tokenizer) or known

@@ -321,7 +321,7 @@ def test_what_is_not_a_tokenizer_is_reported() -> None:
     for tokenizer, message in [
         (
             "gpt9",
-            "'gpt9' is not a known tokenizer. Give a tokenizer.json or its directory, SentencePiece's .model or .spm, ",
+            "'gpt9' is not a known tokenizer. Give a tokenizer.json or its folder, SentencePiece's .model or .spm, ",
         ),
         (
             "meta-llama/Llama-3-8B",

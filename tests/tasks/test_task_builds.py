@@ -157,6 +157,7 @@ def test_what_is_cached_is_what_is_read_uncached(tmp_path_factory, data: st.Data
         root / "caches",
         base_seed=seed,
         options=ONE,
+        allow_empty=True,
         seqio_files=data.draw(st.booleans()),
         target_shard_bytes=data.draw(st.sampled_from([8, 1 << 20])),
     )
