@@ -235,8 +235,9 @@ class Claims:
     def num_done(self) -> int:
         return len(self._done)
 
-    def is_done(self, number: int) -> bool:
-        return number in self._done
+    def is_free(self, number: int) -> bool:
+        """Whether nobody has claimed the task, as far as the last look shows."""
+        return number not in self._last and number not in self._done
 
     def look(self) -> None:
         """Lists what all workers have claimed and done. Raises `JobEndedError`."""
@@ -263,7 +264,7 @@ class Claims:
         for number in tasks:
             if time.monotonic() >= self._next_look:
                 self.look()
-            if number not in self._last and number not in self._done and self.take(number):
+            if self.is_free(number) and self.take(number):
                 yield number
 
     def take(self, number: int) -> bool:
@@ -396,7 +397,8 @@ def work(order_path: str, *, worker: str, processes: int = 1, say: Callable[[str
                 pool.run(taken(claims.unclaimed(tasks)), watcher)
                 claims.look()
                 silent = claims.silent()
-                if order.num_tasks in silent or (claims.num_done == order.num_tasks and order.header is not None):
+                all_built = order.header is not None and claims.num_done == order.num_tasks
+                if order.num_tasks in silent or (all_built and claims.is_free(order.num_tasks)):
                     _publish(claims, order, say)
                 elif silent:
                     say(f"taking over {counted(len(silent), 'source shard')}, left by workers that have ended.")

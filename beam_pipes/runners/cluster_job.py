@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import time
@@ -50,7 +49,7 @@ class ClusterRunner:
                 "before it. Build once without script, or with another runner; existing results are reused."
             )
         draft = draft_of_analysis(handle, root, tasks, self.options)
-        attempted(self.options, draft, lambda: self._run(draft, handle, root, tasks, None))
+        attempted(self.options, draft, lambda: _waited_for(self._launched(draft, handle, root, tasks, None)))
         forget(draft.directory, ANALYSIS_TASKS)
 
     def hand_over(self, handle: DeclarationHandle, plan: BuildPlan, *, keep: int | None) -> HandedOver | None:
@@ -81,7 +80,7 @@ class ClusterRunner:
 
         def run() -> dict[str, object]:
             tasks = prepared.pop() if prepared else order.plan.tasks_left()
-            return self._run(draft, order.handle, header.root, tasks, header, look=look)
+            return _waited_for(self._launched(draft, order.handle, header.root, tasks, header), look)
 
         return published(order, attempted(self.options, draft, run, look))
 
@@ -101,28 +100,19 @@ class ClusterRunner:
         record.write()
         return record
 
-    def _run(
-        self,
-        draft: LaunchRecord,
-        handle: DeclarationHandle,
-        root: str,
-        tasks: Sequence[Any],
-        header: BuildHeader | None,
-        *,
-        look: Callable[[], None] = lambda: None,
-    ) -> dict[str, object]:
-        record = self._launched(draft, handle, root, tasks, header)
-        try:
-            state = follow(record, look)
-        except KeyboardInterrupt:
-            remote = record.remote()
-            assert remote is not None
-            cancelled(remote.cancel)
-            with contextlib.suppress(OSError):
-                record.remove()
-            raise
-        if state.ended:
-            record.remove()
-        if state.name != "done":
-            raise error_of(record, state)
-        return {"job": record.job}
+
+def _waited_for(record: LaunchRecord, look: Callable[[], None] = lambda: None) -> dict[str, object]:
+    """Waits for a job that was just launched; Ctrl-C cancels it. Raises its error if it does not end well."""
+    try:
+        state = follow(record, look)
+    except KeyboardInterrupt:
+        remote = record.remote()
+        assert remote is not None
+        cancelled(remote.cancel)
+        record.remove()
+        raise
+    if state.ended:
+        record.remove()
+    if state.name != "done":
+        raise error_of(record, state)
+    return {"job": record.job}

@@ -106,9 +106,7 @@ class ClusterOptions(BeamOptions, abc.ABC):
 
 
 def _run(command: Sequence[str], *, text: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, input=text, capture_output=True, text=True, timeout=_ANSWER_SECS, check=False, stdin=None
-    )
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=_ANSWER_SECS, check=False)
 
 
 def _submitted(runner: str, command: Sequence[str], text: str) -> str:

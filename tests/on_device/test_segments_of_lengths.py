@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
+import tensorflow as tf
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -101,16 +104,14 @@ def test_segments_are_those_laid_down_one_by_one(rows, multiple, left):
 
 
 def _jax(rows):
-    jax = pytest.importorskip("jax")
     return jax.jit(lambda lengths: segments_of(lengths, 8))(rows)
 
 
 def _torch(rows):
-    return segments_of(pytest.importorskip("torch").from_numpy(rows), 8)
+    return segments_of(torch.from_numpy(rows), 8)
 
 
 def _tensorflow(rows):
-    tf = pytest.importorskip("tensorflow")
     traced = tf.function(lambda lengths: segments_of(lengths, 8))
     return traced.get_concrete_function(tf.TensorSpec((None, 3), tf.int32))(tf.constant(rows))
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import kubernetes_validate
@@ -131,6 +132,27 @@ def test_only_one_of_many_gets_a_task(paced_input: Path, tmp_path: Path) -> None
     many[0].give_back()
     many[1].look()
     assert list(many[1].unclaimed([5, 7])) == [5, 7]
+
+
+def test_a_commit_that_another_worker_makes_is_waited_for(
+    expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it takes, as that of 100,000 source shards."""
+    monkeypatch.setattr("beam_pipes.runners.claims._WAIT_SECS", 0.05)
+    order = ordered(tmp_path / "cache", lease_secs=3.0)
+    commit = Path(order).parent / "claims" / f"{NUM_SHARDS:08d}.0"
+    who = {"pid": 1, "host": "elsewhere", "machine": "another", "worker": "slow"}
+    commit.write_text(json.dumps(who))
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(work, order, worker="here")
+        eventually(functools.partial(has_completions, tmp_path / "cache", NUM_SHARDS))
+        for beat in range(20):
+            commit.write_text(json.dumps({**who, "beats": beat}))
+            time.sleep(0.1)
+        assert not waiting.done() and not commit.with_suffix(".1").exists()
+        commit.unlink()
+        assert waiting.result(60) == NUM_SHARDS
+    assert without_tasks(tmp_path / "cache") == expected
 
 
 def test_a_shard_that_ends_every_worker_ends_the_job(paced_input: Path, tmp_path: Path) -> None:
