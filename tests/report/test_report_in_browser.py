@@ -86,12 +86,7 @@ def test_pictures_are_seen_and_sound_can_be_played(browser: Browser, pages: dict
         "return [...document.querySelectorAll('img')].map(each => [each.naturalWidth, each.naturalHeight])"
     )
     assert sizes == [[128, 64], [30, 20]] * 2
-    seconds = browser.driver.execute_async_script(
-        "const [done] = arguments, sound = document.querySelector('audio');"
-        "sound.onloadedmetadata = () => done(sound.duration); sound.onerror = () => done(sound.error.message);"
-        "sound.load();"
-    )
-    assert seconds == pytest.approx(0.5)
+    assert browser.secs_of_sound() == pytest.approx(0.5)
     assert browser.complaints() == []
 
 

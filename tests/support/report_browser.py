@@ -66,6 +66,14 @@ class Browser:
             for found in results["violations"]
         ]
 
+    def secs_of_sound(self) -> object:
+        """How long the first sound of the page plays; the browser's message if it cannot be read."""
+        return self.driver.execute_async_script(
+            "const [done] = arguments, sound = document.querySelector('audio');"
+            "sound.onloadedmetadata = () => done(sound.duration); sound.onerror = () => done(sound.error.message);"
+            "sound.load();"
+        )
+
     def complaints(self) -> list[str]:
         """The messages in the console."""
         return [entry["message"] for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]

@@ -171,12 +171,7 @@ def test_pictures_with_boxes_and_masks_and_sound(browser: Browser, media_page: s
     )
     until(browser, "return document.querySelectorAll('.tiles rect')[1]?.getAttribute('width') === '200'")
     until(browser, "return document.querySelectorAll('svg.wave path').length === 4")
-    seconds = browser.driver.execute_async_script(
-        "const [done] = arguments, sound = document.querySelector('audio');"
-        "sound.onloadedmetadata = () => done(sound.duration); sound.onerror = () => done(sound.error.message);"
-        "sound.load();"
-    )
-    assert seconds == pytest.approx(0.5)
+    assert browser.secs_of_sound() == pytest.approx(0.5)
     assert browser.complaints() == []
 
 
