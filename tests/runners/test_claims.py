@@ -23,6 +23,7 @@ from waiting import eventually
 
 from beam_pipes.building.plan import make_plan, prepare
 from beam_pipes.building.references import DeclarationHandle
+from beam_pipes.cache import storage_for
 from beam_pipes.errors import BuildError, DeclarationError, StageError
 from beam_pipes.runners import KubernetesOptions, LocalOptions, build
 from beam_pipes.runners.claims import FAULT, MOST_CLAIMS, Claims, Standing, WorkOrder, work
@@ -139,15 +140,16 @@ def test_a_commit_that_another_worker_makes_is_waited_for(
 ) -> None:
     """However long it takes, as that of 100,000 source shards."""
     monkeypatch.setattr("beam_pipes.runners.claims._WAIT_SECS", 0.05)
-    order = ordered(tmp_path / "cache", lease_secs=3.0)
+    order = ordered(tmp_path / "cache")
     commit = Path(order).parent / "claims" / f"{NUM_SHARDS:08d}.0"
     who = {"pid": 1, "host": "elsewhere", "machine": "another", "worker": "slow"}
-    commit.write_text(json.dumps(who))
+    storage = storage_for(order)  # in one step, as workers write them
+    storage.replace(str(commit), json.dumps(who).encode())
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(work, order, worker="here")
         eventually(functools.partial(has_completions, tmp_path / "cache", NUM_SHARDS))
         for beat in range(20):
-            commit.write_text(json.dumps({**who, "beats": beat}))
+            storage.replace(str(commit), json.dumps({**who, "beats": beat}).encode())
             time.sleep(0.1)
         assert not waiting.done() and not commit.with_suffix(".1").exists()
         commit.unlink()
