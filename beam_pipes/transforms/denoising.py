@@ -12,6 +12,7 @@ Nothing is stored: the cache holds the documents unchanged.
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -155,7 +156,9 @@ class FillInTheMiddle(_Drawn):
     prefix_id, suffix_id, middle_id: the ids of the three sentinels. rate: the fraction of documents transformed;
     spm_rate: the fraction of these in the order suffix, prefix, middle (the paper trains equally on both, hence 0.5). A
     document is a segment of a packed row, a row without its padding, or, with `ragged="values"`, a record. Both cuts
-    are uniform over all positions, so that each part may be empty. eos_id: a document that ends in it still does.
+    are uniform over all positions, so that each part may be empty. eos_id: the token that ends documents, and stays at
+    their ends; None if there is none. Default: 1, as in `SpanCorruption`, and every document has to end in it: a model
+    that sees a document lose its end does not learn where to stop. Documents that were cut need the id to be given.
     pad_id: the padding of rows without segment ids, which belongs to no document.
 
     With `ragged="values"` documents are records, and a transformed one is three tokens longer, in values and lengths.
@@ -171,7 +174,7 @@ class FillInTheMiddle(_Drawn):
     feature: str = "tokens"
     rate: float = 0.5
     spm_rate: float = 0.5
-    eos_id: int | None = None
+    eos_id: int | Literal["assumed"] | None = "assumed"
     pad_id: int = 0
     middle_mask: bool = False
     seed: int = 0
@@ -223,9 +226,18 @@ class FillInTheMiddle(_Drawn):
         starts = np.cumsum(lengths) - lengths
         ends_in_eos = np.zeros(len(lengths), np.int64)
         if self.eos_id is not None and len(values):
-            ends_in_eos = ((values[np.maximum(starts + lengths - 1, 0)] == self.eos_id) & (lengths > 0)).astype(
-                np.int64
-            )
+            last = values[np.maximum(starts + lengths - 1, 0)]
+            eos_id = 1 if isinstance(self.eos_id, str) else self.eos_id
+            other = np.flatnonzero((last != eos_id) & (lengths > 0) & (keys != 0))
+            if isinstance(self.eos_id, str) and len(other):
+                raise LoaderError(
+                    "FillInTheMiddle moves the ends of documents, and has to know the token that stays there: expected "
+                    f"1, its default, found a document that ends in {last[other[0]]}. Name the token that ends a text, "
+                    "eos_id=… (beam-pipes tokens appends it; documents that were cut may lack it), or pass eos_id=None "
+                    "if there is none.",
+                    feature=self.feature,
+                )
+            ends_in_eos = ((last == eos_id) & (lengths > 0)).astype(np.int64)
         content = lengths - ends_in_eos - (0 if grows else _SENTINELS)
         chosen = (content > 0) & (keys != 0) & (_uniform(keys, 0) < self.rate)
         spm = (_uniform(keys, 1) < self.spm_rate) & chosen
@@ -242,8 +254,8 @@ class FillInTheMiddle(_Drawn):
         )
         pieces = np.where(spm, np.array(orders[1]), np.array(orders[0]))
         whole = np.array([[starts, np.where(chosen, 0, lengths)]])
-        last = np.array([[starts + lengths - ends_in_eos, np.where(chosen, ends_in_eos, 0)]])
-        pieces = np.concatenate([whole, pieces, last]).transpose(1, 2, 0)
+        end = np.array([[starts + lengths - ends_in_eos, np.where(chosen, ends_in_eos, 0)]])
+        pieces = np.concatenate([whole, pieces, end]).transpose(1, 2, 0)
         counts = pieces[1].reshape(-1)
         source = np.append(values, self._ids(values.dtype, (self.prefix_id, self.suffix_id, self.middle_id)))
         is_middle = np.zeros(pieces[1].shape, bool)

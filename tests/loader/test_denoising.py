@@ -14,7 +14,7 @@ KEYS = np.arange(1, 2001, dtype=np.uint64)
 
 
 def fim(**options):
-    return FillInTheMiddle(prefix_id=PRE, suffix_id=SUF, middle_id=MID, **{"rate": 1.0, **options})
+    return FillInTheMiddle(prefix_id=PRE, suffix_id=SUF, middle_id=MID, **{"rate": 1.0, "eos_id": None, **options})
 
 
 def by_id(batches, feature="tokens"):
@@ -63,6 +63,19 @@ def test_a_document_of_a_packed_row_keeps_its_place_and_its_eos():
     assert sorted(made["tokens"][1, 3:].tolist()) == sorted([PRE, SUF, MID, 11, 12])
     assert not made["tokens_middle"][segments == 0].any()
     assert made["tokens_middle"].dtype == bool
+
+
+def test_without_the_id_that_ends_documents_it_is_1_or_asked_about():
+    rows = {"tokens": np.array([[7, 8, 9, 10, 11, 1, 0], [7, 8, 9, 10, 11, 12, 1]], np.int32)}
+
+    made = FillInTheMiddle(prefix_id=PRE, suffix_id=SUF, middle_id=MID, rate=1.0).of_rows(rows, KEYS[:2])
+
+    assert (made["tokens"][0, 5:].tolist(), made["tokens"][1, 6]) == ([1, 0], 1)
+    assert np.array_equal(made["tokens"], fim(eos_id=1).of_rows(rows, KEYS[:2])["tokens"])
+    other = {"tokens": np.array([[7, 8, 9, 10, 1], [7, 8, 9, 10, 2]], np.int32)}
+    with pytest.raises(LoaderError, match=r"expected 1, its default, found a .* ends in 2\. Name .* eos_id=…"):
+        fim(eos_id="assumed").of_rows(other, KEYS[:2])
+    assert fim(eos_id=1).of_rows(other, KEYS[:2])["tokens"][1, 4] != 2
 
 
 def test_what_ends_a_row_without_segment_ids_is_not_a_part_of_it():
