@@ -25,8 +25,8 @@ from beam_pipes.recipes.tables import table as table
 from beam_pipes.recipes.texts import DEDUP as DEDUP
 from beam_pipes.recipes.texts import FORMATS as FORMATS
 from beam_pipes.recipes.texts import chat as chat
-from beam_pipes.recipes.texts import open_tokenizer as open_tokenizer
 from beam_pipes.recipes.texts import text_of as text_of
 from beam_pipes.recipes.texts import tokenize as tokenize
 from beam_pipes.recipes.texts import tokens as tokens
+from beam_pipes.recipes.tokenizer_names import open_tokenizer as open_tokenizer
 from beam_pipes.recipes.written import Recipe as Recipe

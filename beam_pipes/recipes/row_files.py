@@ -480,17 +480,17 @@ def _columns_of_parquet(data: Paths | RowFiles) -> Iterator[Mapping[str, object]
         yield {**partitions_of(file.name), **keys(schema)}
 
 
-def columns_of_text(data: Paths | RowFiles, kind: str, fields: Sequence[str], **reading: object) -> list[str]:
-    """Those of the fields that the first row of a CSV or TSV has."""
-    first = next((row for sample in sampled(data, kind, **reading) for row in sample.rows), {})
-    return [name for name in fields if name in first]
-
-
-def columns_of_fields(data: Paths | RowFiles, fields: Sequence[str], *, optional: Sequence[str] = ()) -> list[str]:
+def columns_of_fields(
+    data: Paths | RowFiles, fields: Sequence[str], *, optional: Sequence[str] = ()
+) -> list[str] | None:
     """The Parquet columns that hold some fields: `meta.text` is in `meta`, unless there is a column of this name.
 
-    And those of the `optional` ones that there are.
+    And those of the `optional` ones that there are. None, for all columns, if only some of the files have one of these.
     """
-    there = next(iter(_columns_of_parquet(data)))
-    fields = [*fields, *(name for name in optional if name in there)]
+    schemas = _columns_of_parquet(data)
+    there = next(schemas)
+    beside = {*optional} & there.keys()
+    if optional and any({*optional} & other.keys() != beside for other in schemas):
+        return None
+    fields = [*fields, *(name for name in optional if name in beside)]
     return list(dict.fromkeys(name if name in there else name.partition(".")[0] for name in fields))

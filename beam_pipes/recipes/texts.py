@@ -6,16 +6,14 @@ the token that ends a text. `tokenize` and `text_of` are the stages of its modul
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from beam_pipes.checks import choice, nearest_path
-from beam_pipes.errors import DeclarationError, TaskError, logger, without_stop
+from beam_pipes.checks import choice
+from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.identity.canonical import Asset
 from beam_pipes.recipes.column_types import types_of_partitions
 from beam_pipes.recipes.options import DELIMITER_HELP, FIELDS_HELP, Option, fields_of
@@ -25,34 +23,23 @@ from beam_pipes.recipes.row_files import (
     assign_source,
     check_fields,
     columns_of_fields,
-    columns_of_text,
     files_of,
     format_of,
     reading_of,
-    type_of_text,
 )
+from beam_pipes.recipes.tokenizer_names import vocabulary_of
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
 from beam_pipes.sources.byte_stream import text_of as text_of_bytes
 from beam_pipes.sources.file_source import FileContent
 from beam_pipes.sources.selection import Paths
-from beam_pipes.tasks.vocabularies import SentencePieceVocabulary, Vocabulary
-from beam_pipes.tasks.vocabularies.byte_pairs import says_its_end
-from beam_pipes.tasks.vocabularies.pretrained import (
-    hub_remedy,
-    open_json,
-    other_tokenizer,
-    read_pretrained,
-    tokenizer_file,
-)
+from beam_pipes.tasks.vocabularies import Vocabulary
 from beam_pipes.tasks.vocabularies.tokenizers import BACKENDS
-from beam_pipes.transforms.chat import BESIDE, field_of, kept_fields
+from beam_pipes.transforms.chat import field_of, fields_asked_about, kept_fields
 from beam_pipes.transforms.dedup import DropContaminated
 from beam_pipes.typed import count, drop, stage
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-_log = logger(__name__)
 
 #: Format → the field that is the text, and the one that holds messages, unless another one is named.
 _FIELDS = {"csv": ("text", "messages"), "json": ("text", "messages"), "parquet": ("text", "messages")}
@@ -60,12 +47,6 @@ _FIELDS |= {"tar": ("txt", "json"), "tsv": ("text", "messages")}
 
 #: How duplicates are found → the analyzer that finds them.
 DEDUP = {"exact": "ExactDuplicates", "near": "NearDuplicates"}
-
-# Tokens that end and begin a text in tokenizers that do not define them.
-_WELL_KNOWN = {
-    "eos": ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]"),
-    "bos": ("<|begin_of_text|>", "<s>", "<bos>", "[BOS]"),
-}
 
 #: A smaller corpus is cut into shards of 4 MiB, a second of work or less, instead of 32 MiB: 60 MB would be 3 such
 #: shards, which leave a second core idle half of the time. Larger ones have enough shards, and would have many files.
@@ -247,13 +228,13 @@ def tokens(
     common = Common.of("tokens", options)
     wanted, named = {"eos": eos, "bos": bos}, {"eos": eos_token, "bos": bos_token}
     as_text = None if parse_special else True
-    vocabulary = _vocabulary(os.fspath(tokenizer), wanted, named, backend=backend, special_as_text=as_text)
+    vocabulary = vocabulary_of(os.fspath(tokenizer), wanted, named, backend=backend, special_as_text=as_text)
     keep = kept(keep_fields, common.by)
     _check(keep, kind, dedup=dedup, min_tokens=min_tokens, max_tokens=max_tokens)
     field = (text_field or _FIELDS[kind][0]) if kind in _FIELDS else None
     module = Module()
     fields = [("text_field (--text-field)", field), *_stored(keep, common.by)]
-    _assign_source_of_fields(module, common, files, kind, fields, keep, delimiter)
+    _assign_source_of_fields(module, common, files, kind, fields, delimiter)
     module.assign("vocabulary", vocabulary, "beam_pipes.tasks.vocabularies")
     module.use("beam_pipes.recipes", "tokenize")
     tokenizing = call(
@@ -318,7 +299,8 @@ def chat(
         parse_special: whether special tokens that messages spell are these tokens, as `apply_chat_template` has it;
             None, the default, is yes.
 
-    All other arguments are those of `tokens`; conversations are equal if the JSON of their messages and tools is.
+    All other arguments are those of `tokens`; conversations are equal if the JSON of their messages and
+    tools is, and similar if the words of both are.
 
     Raises `DeclarationError` if records have no fields, and `TaskError` if there is no tokenizer or template.
     """
@@ -350,7 +332,8 @@ def chat(
         text = Code(f'{call("Path", os.fspath(template)).text}.read_text(encoding="utf-8")')
     # A missing field of messages is left to the stage, which recognizes other shapes of conversations by name.
     stored, also = _stored(keep, common.by), [field, tools_field]
-    _assign_source_of_fields(module, common, files, kind, stored, keep, delimiter, also=also)
+    asked = fields_asked_about(tokenizer, template)
+    _assign_source_of_fields(module, common, files, kind, stored, delimiter, also=also, beside=asked)
     nulls = True if kind == "parquet" else None
     as_text = True if parse_special is False else None
     made = call("ChatTemplate", os.fspath(tokenizer), template=text, date=date, special_as_text=as_text)
@@ -372,14 +355,14 @@ def chat(
         FEATURE: call("FeatureSpec", "int32", shape=(None,), minimum=0, maximum=Code("chat.vocab_size - 1")),
         LOSS_WEIGHTS: call("FeatureSpec", "uint8", shape=(None,), maximum=1),
     }
-    if dedup is not None:
-        module.use("beam_pipes.transforms.chat", "conversation_text")
-    named = None if field == "messages" else field
-    of = call("stage", Code("conversation_text"), field=named, tools_field=tools_field, drop_nulls=nulls)
-    spoken = Code(of.text.replace("conversation_text", "spoken_text", 1))
+    # Near duplicates, and overlaps with evaluation sets, share words, which escapes of JSON would join to others.
+    named = {"field": None if field == "messages" else field, "tools_field": tools_field, "drop_nulls": nulls}
+    whole, spoken = (call("stage", Code(function), **named) for function in ("conversation_text", "spoken_text"))
+    of = spoken if dedup == "near" else whole
     sets = _evaluations(decontaminate, decontaminate_fields, words=decontaminate_words, of=spoken)
-    if sets is not None:
-        module.use("beam_pipes.transforms.chat", "spoken_text")
+    for used, name in ((dedup and of, of.text), (sets, spoken.text)):
+        if used is not None:
+            module.use("beam_pipes.transforms.chat", "spoken_text" if "spoken_text" in name else "conversation_text")
     _declare(module, files, common, tokenizing, features, keep=keep, dedup=dedup, of=of, clean=sets)
     text_of_module = module.text("Messages to token ids, as `beam-pipes tokens --chat` declares them.")
     return Recipe(text_of_module, left_out=files.left_out)
@@ -484,12 +467,12 @@ def _assign_source_of_fields(
     files: RowFiles,
     kind: str,
     named: Sequence[tuple[str, str | None]],
-    keep: Mapping[str, str],
     delimiter: str | None,
     *,
     also: Sequence[str | None] = (),
+    beside: Sequence[str] = (),
 ) -> None:
-    """Assigns the source of rows with these fields; for Parquet, only these.
+    """Assigns the source of rows with these fields and those `beside` them that there are; for Parquet, only these.
 
     Raises `DeclarationError` if no row has one that is `named` by an option.
     """
@@ -499,12 +482,9 @@ def _assign_source_of_fields(
         check_fields(files, kind, named, **options)
     if kind == "parquet":
         partitions = types_of_partitions(files)
-        columns = columns_of_fields(files, fields, optional=BESIDE if also else ())  # these are asked about
-        options["columns"] = [name for name in columns if name not in partitions]
-        options["partitions"] = {name: dtype for name, dtype in partitions.items() if name in columns} or None
-    elif kind in ("csv", "tsv") and any(dtype != "str" for dtype in keep.values()):
-        beside = columns_of_text(files, kind, BESIDE, **options) if also else []
-        options["schema"] = {name: type_of_text(keep.get(name, "str")) for name in (*fields, *beside)}
+        columns = columns_of_fields(files, fields, optional=beside)
+        options["columns"] = columns and [name for name in columns if name not in partitions]
+        options["partitions"] = {n: dtype for n, dtype in partitions.items() if columns is None or n in columns} or None
     assign_source(module, common, files, kind, **options)
 
 
@@ -512,87 +492,3 @@ def kept(fields: Mapping[str, str] | Sequence[str], by: str | None) -> dict[str,
     """Field → dtype of the other stored fields, including the one that determines splits."""
     keep = dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields, "str")
     return keep if by is None else {**keep, by: keep.get(by, "str")}
-
-
-def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, str | None], **options: object) -> Code:
-    """The vocabulary of a tokenizer, as Python; for "eos" and "bos", whether they are wanted and by what name.
-
-    `options` are those specific to a `tokenizer.json`.
-    """
-    kind, _, rest = tokenizer.partition(":")
-    path = tokenizer_file(tokenizer)
-    if kind == "tiktoken" and rest:
-        there = {"eos": says_its_end(rest), "bos": given["bos"] is not None}
-        named = {f"{role}_token": token for role, token in given.items() if token is not None and wanted[role]}
-        made = call("TiktokenVocabulary", rest, **named if wanted["eos"] else {**named, "eos_token": Code("None")})
-    elif tokenizer == "bytes":
-        there = {"eos": True, "bos": False}
-        made = call("ByteVocabulary")
-    elif path.endswith(".json"):
-        tokens = _tokens_of(tokenizer, given)
-        there = {role: token is not None for role, token in tokens.items()}
-        roles = {f"{role}_token": token for role, token in tokens.items() if wanted[role]}
-        made = call("TokenizersVocabulary", path, **roles, **options)
-    elif path.endswith((".model", ".spm")):
-        there = _pieces_of(path)
-        made = call("SentencePieceVocabulary", path)
-    else:
-        known = "Give a tokenizer.json or its folder, SentencePiece's .model or .spm, tiktoken:NAME or PATH, or bytes."
-        remedy = f"{known}{nearest_path(tokenizer)} {hub_remedy(tokenizer)}"
-        if os.path.isfile(tokenizer):
-            remedy = other_tokenizer(tokenizer) or known
-        raise DeclarationError(f"{tokenizer!r} is not a known tokenizer. {remedy}")
-    if not path.endswith(".json") and options.get("backend") is not None:
-        raise DeclarationError(
-            f"backend=… (--backend) is for a tokenizer.json, and {tokenizer!r} is none. Leave it out."
-        )
-    for role, is_wanted in wanted.items():
-        if is_wanted and not there[role]:
-            remedy = f"Name it as {role}_token=… (--{role}-token), or leave"
-            if kind == "tiktoken":
-                remedy = "A file of ranks cannot: give the tokenizer.json that belongs to it, or leave"
-            raise DeclarationError(
-                f"the tokenizer {tokenizer!r} does not define which token {'ends' if role == 'eos' else 'begins'} a "
-                f"text. {remedy} it out with {role}=False (--no-{role})."
-            )
-    return made
-
-
-def open_tokenizer(tokenizer: str | os.PathLike[str]) -> Vocabulary:
-    """The vocabulary named as for `tokens`: `open_tokenizer("tokenizer.json")`. Raises `DeclarationError`."""
-    vocabulary = _vocabulary(os.fspath(tokenizer), {"eos": False, "bos": False}, {"eos": None, "bos": None})
-    module = Module()
-    module.assign("vocabulary", vocabulary, "beam_pipes.tasks.vocabularies")
-    return Recipe(module.text("A tokenizer.")).vocabulary
-
-
-def _pieces_of(path: str) -> dict[str, bool]:
-    """The begin and end tokens that a SentencePiece model has."""
-    try:
-        pieces = SentencePieceVocabulary(path)
-        ids = {"eos": pieces.eos_id, "bos": pieces.bos_id}
-    except (OSError, TaskError) as error:
-        raise DeclarationError(f"{path} cannot be read as a SentencePiece model: {without_stop(error)}.") from error
-    if (added := Path(path).with_name("added_tokens.json")).is_file():
-        _log.warning(
-            "%s beside the model is not read: tokens in it are ordinary text. A tokenizer.json has them.", added
-        )
-    return {role: piece is not None and piece >= 0 for role, piece in ids.items()}
-
-
-def _tokens_of(tokenizer: str, given: Mapping[str, str | None]) -> dict[str, str | None]:
-    """The tokens of a `tokenizer.json` that end and begin a text; None if nothing defines it."""
-    try:
-        found = read_pretrained(tokenizer)
-        known = {token["content"] for token in json.loads(found.tokenizer_json).get("added_tokens") or ()}
-        tokens = {
-            role: token
-            or found.special.get(f"{role}_token")
-            or next((token for token in _WELL_KNOWN[role] if token in known), None)
-            for role, token in given.items()
-        }
-        if not all(tokens.values()):
-            open_json(found.tokenizer_json, where=repr(tokenizer))
-    except TaskError as error:
-        raise DeclarationError(str(error)) from error
-    return tokens

@@ -20,6 +20,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from beam_pipes.errors import TaskError
 from beam_pipes.format.dtypes import FLOATS, INTEGERS
 from beam_pipes.sources.tar import values_at
 from beam_pipes.tasks.vocabularies.pretrained import (
+    chat_templates,
     num_ids,
     open_json,
     read_pretrained,
@@ -55,10 +57,23 @@ from beam_pipes.typed import count, drop, stage
 if TYPE_CHECKING:
     import tokenizers
 
-__all__ = ["BESIDE", "ChatTemplate", "chat_tokens", "conversation_text", "spoken_text"]
+__all__ = ["ChatTemplate", "chat_tokens", "conversation_text", "fields_asked_about", "spoken_text"]
 
+_BOOLS = {"true": True, "1": True, "false": False, "0": False}
 # An answer that occurs in no template or conversation.
 _PROBE = "\ue0f0\ue0f1\ue0f2"
+# The variables that each template is given.
+_GIVEN = ("messages", "tools", "add_generation_prompt")
+
+
+def fields_asked_about(tokenizer: str | os.PathLike[str], template: str | os.PathLike[str] | None) -> tuple[str, ...]:
+    """Fields beside the messages that `chat_tokens` refuses to leave out: a source has to read these too.
+
+    `template` is the file of one, instead of those beside the tokenizer.
+    """
+    texts = chat_templates(tokenizer_file(tokenizer)) if template is None else {"": Path(template).read_text("utf-8")}
+    read = (CompiledTemplate(text, now=str).variables for text in texts.values())
+    return (*BESIDE, *sorted(frozenset().union(*read) - {*BESIDE, *_GIVEN}))
 
 
 class ChatTemplate:
@@ -142,7 +157,7 @@ class ChatTemplate:
     def variables(self) -> frozenset[str]:
         """The variables that the templates read and nobody gives them, such as `enable_thinking`."""
         names = frozenset[str]().union(*(self._compiled(name).variables for name in self._templates))
-        return names - {"messages", "tools", "add_generation_prompt", *self._special}
+        return names - {*_GIVEN, *self._special}
 
     @property
     def marks_generation(self) -> bool:
@@ -410,7 +425,7 @@ def kept_fields(record: object, keep: Mapping[str, str] | None, *, sparse: bool 
                     field=name,
                 ) from None
             value = None
-        if dtype not in ("str", "bytes", "bool"):
+        if dtype not in ("str", "bytes"):
             if isinstance(value, str):  # of CSV, or of a file of text
                 value = _parsed(name, value.strip(), dtype)
             if "[" in dtype:
@@ -432,12 +447,16 @@ def kept_fields(record: object, keep: Mapping[str, str] | None, *, sparse: bool 
 
 
 def _parsed(name: str, text: str, dtype: str) -> object:
-    """The number, or the list, that a text is; None for a blank one."""
+    """The number, bool or list that a text is; None for a blank one."""
     if not text:
         return None
     try:
-        return json.loads(text) if "[" in dtype else float(text) if dtype in FLOATS else int(text)
-    except ValueError:
+        if "[" in dtype:
+            return json.loads(text)
+        if "_" in text or not text.isascii():  # which Python takes for a number
+            raise ValueError
+        return _BOOLS[text.lower()] if dtype == "bool" else float(text) if dtype in FLOATS else int(text)
+    except (KeyError, ValueError):
         raise TaskError(
             f"the field {name!r} should be {dtype}, found the text {text!r:.60}. Keep it as text (--keep-field "
             f"{name}), or drop such records (--on-error drop).",

@@ -48,8 +48,9 @@ class CompiledTemplate:
         except jinja.exceptions.TemplateSyntaxError as error:
             raise TaskError(f"the chat template is not valid Jinja: {error} (line {error.lineno}).") from error
         self.source = source
-        #: The variables that it reads from its caller.
-        self.variables = frozenset(require("jinja2.meta", purpose="chat templates").find_undeclared_variables(parsed))
+        read = require("jinja2.meta", purpose="chat templates").find_undeclared_variables(parsed)
+        #: The variables that it reads from its caller; `namespace` and the like are Jinja's, not fields of records.
+        self.variables = frozenset(read - environment.globals.keys())
         #: Whether the template itself marks what the assistant generates.
         self.marks_generation = _has_block(parsed)
         # Places where the template can see and change a block's output.

@@ -65,6 +65,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         parquet.write_table(
             pa.table({"messages": [talk(user="q", assistant="a")], "system": ["Be brief."]}), "asked.parquet"
         )
+        Path("parts").mkdir()
+        for name, beside in {"0": {}, "1": {"tools": ['[{"name": "add"}]']}, "2": {}}.items():
+            parquet.write_table(
+                pa.table({"messages": [talk(user="q", assistant="a")], **beside}), f"parts/{name}.parquet"
+            )
+        parquet.write_table(
+            pa.table({"messages": [talk(user="q", assistant="a")], "persona": ["pirate"]}), "persona.parquet"
+        )
+        Path("persona.jinja").write_text("{{ persona }}" + TEMPLATE)
         with open("asked.csv", "w", newline="") as file:
             rows = csv.DictWriter(file, ["messages", "system", "n"])
             rows.writeheader()
@@ -134,6 +143,14 @@ MISTAKES = [
     (
         "tokens asked.parquet --chat --tokenizer tok",
         "the record has 'system' beside its messages, .* Make it the first message: jq",
+    ),
+    (
+        "tokens parts --chat --tokenizer tok",
+        "1.parquet@0.* has 'tools' beside its messages, .* --tools-field tools",
+    ),
+    (
+        "tokens persona.parquet --chat --tokenizer tok --chat-template persona.jinja",
+        "the record has 'persona' beside its messages, .*: 'pirate'. Write it into the messages",
     ),
     (
         "tokens asked.csv --chat --tokenizer tok --keep-field n:int64",

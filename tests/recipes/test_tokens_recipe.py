@@ -20,7 +20,7 @@ import zstandard
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from beam_pipes import Cache, build
-from beam_pipes.errors import DeclarationError, SourceError, TaskError
+from beam_pipes.errors import BeamPipesError, DeclarationError, SourceError, TaskError
 from beam_pipes.recipes import Recipe, chat, text_of, tokenize, tokens
 from beam_pipes.sources import FileContent
 from beam_pipes.tasks import ByteVocabulary, TokenizersVocabulary
@@ -159,6 +159,19 @@ def test_duplicates_are_left_out(dedup: str, left: int, suffix: str) -> None:
 
     assert result.account.outputs == {"train": left}
     assert result.account.units["DropDuplicates"].dropped == {f"{dedup} duplicate": 4 - left}
+
+
+@pytest.mark.usefixtures("here")
+def test_near_duplicates_of_conversations_share_spoken_words(model: str) -> None:
+    """In JSON, line breaks would join words, and short keys would be most of them."""
+    said = [f"w{number}" for number in range(60)]
+    answers = ["\n".join(said), " ".join(said), "\t".join(reversed(said)), "4"]
+    talks = [[{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": each}] for each in answers]
+    Path("a.jsonl").write_bytes(json_lines([{"messages": talk} for talk in talks]))
+
+    result = build(chat("a.jsonl", tokenizer=model, dedup="near").declaration(), to="cache", workers=1)
+
+    assert result.account.units["DropDuplicates"].dropped == {"near duplicate": 1}
 
 
 def test_every_text_with_words_of_an_evaluation_set_is_dropped(here: Path) -> None:
@@ -538,12 +551,15 @@ def test_directories_of_hive_are_fields_of_texts() -> None:
 
 
 def test_fields_of_csv_are_kept_by_their_types() -> None:
-    Path("a.csv").write_text(',text,n,score\n0,"one\ntwo",7,\n')
-    recipe = tokens("a.csv", tokenizer="bytes", keep_fields={"n": "int64", "score": "float32", "Unnamed: 0": "str"})
+    Path("a.csv").write_text(',text,n,score,good\n0,"one\ntwo",7,,True\n')
+    keep = {"n": "int64", "score": "float32", "good": "bool", "Unnamed: 0": "str"}
 
-    (row,) = built(recipe)["train"]
+    (row,) = built(tokens("a.csv", tokenizer="bytes", keep_fields=keep))["train"]
 
-    assert (row["n"], row["Unnamed: 0"]) == (7, "0") and np.isnan(row["score"])
+    assert (row["n"], row["good"], row["Unnamed: 0"]) == (7, True, "0") and np.isnan(row["score"])
+    Path("a.csv").write_text("text,n\nto be,1_000\n")
+    with pytest.raises(BeamPipesError, match="the field 'n' should be int64, found the text '1_000'"):
+        built(tokens("a.csv", tokenizer="bytes", keep_fields={"n": "int64"}))
 
 
 def test_a_gap_in_a_kept_field_is_nan_or_refused_with_what_to_do() -> None:

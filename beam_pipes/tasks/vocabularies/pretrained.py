@@ -129,7 +129,7 @@ def read_pretrained(tokenizer: str | os.PathLike[str]) -> Pretrained:
         unknown = frozenset(spelling for spelling in unlisted if opened.token_to_id(spelling) is None)
         content = _with_tokens(opened, tokens, described, file)
     as_text = bool(config.get("split_special_tokens"))
-    return Pretrained(content, special, unknown, _templates(file, config), as_text)
+    return Pretrained(content, special, unknown, chat_templates(file, config), as_text)
 
 
 # Files of tokenizers in other formats → what they are, and the Python that makes a tokenizer.json of them.
@@ -284,8 +284,9 @@ def _added(value: object) -> AddedToken:
     return made
 
 
-def _templates(file: str, config: _Object) -> dict[str, str]:
-    """The chat templates, by their names."""
+def chat_templates(file: str, config: _Object | None = None) -> dict[str, str]:
+    """The chat templates beside a `tokenizer.json`, by their names; `config` is the content of its configuration."""
+    config = _beside(file, "tokenizer_config.json") if config is None else config
     found = {"default": Path(file).with_name("chat_template.jinja")}
     found |= {
         path.name.removesuffix(".jinja"): path for path in Path(file).parent.glob("additional_chat_templates/*.jinja")
