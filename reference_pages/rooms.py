@@ -52,7 +52,7 @@ ROOMS: dict[str, Room] = {
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 7242, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
-    "loader": Room(1, 10126, "cache → batches of NumPy arrays", CACHE),
+    "loader": Room(1, 10222, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
         1,
         4315,
@@ -158,11 +158,11 @@ ROOMS: dict[str, Room] = {
         ENGINE | SOURCES | {"analysis", "building", "loader", "report", "transforms"},
     ),
     "telemetry": Room(
-        3, 1289, "watching loaders of every kind, measuring their stages", CACHE | {"loader", "on_device", "map_style"}
+        3, 1293, "watching loaders of every kind, measuring their stages", CACHE | {"loader", "on_device", "map_style"}
     ),
     "commands": Room(
         3,
-        3676,
+        3699,
         "the command line",
         ENGINE
         | SOURCES

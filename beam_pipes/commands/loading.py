@@ -28,7 +28,7 @@ from beam_pipes.errors import BeamPipesError, CacheNotFoundError, LoaderError
 from beam_pipes.identity.source_code import import_user_module
 from beam_pipes.loader import Loader, LoaderState, Mixture, PackingPlan, RowPlace
 from beam_pipes.loader.batches import Batch
-from beam_pipes.loader.from_state import loader_from_state, shuffle_of_label
+from beam_pipes.loader.from_state import loader_from_state, shared_features, shuffle_of_label, windows_of
 from beam_pipes.loader.mixture import RowSource
 from beam_pipes.loader.steps import Last
 from beam_pipes.storage.checked_json import strict_json
@@ -80,6 +80,13 @@ class Reading:
             "--where", help="condition that the loader's records meet; for a mixture, one per cache, or empty"
         ),
     ] = None
+    windows: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--windows",
+            help='arguments of Windows, such as "past=1, future=16"; for a mixture, one per cache, or empty',
+        ),
+    ] = None
 
 
 def make_loader(
@@ -94,8 +101,12 @@ def make_loader(
     """A loader over the caches; reads no records."""
     last_rows = cast("Last", reading.last)  # the loader checks it
     state, rate, plans, conditions = run.state, reading.rate, reading.plan or [], reading.where or []
-    if conditions and len(conditions) != len(paths):
-        raise LoaderError(f"pass one --where for each of the {len(paths)} caches, got {len(conditions)}.")
+    windows = reading.windows or []
+    for option, each in (("--where", conditions), ("--windows", windows)):
+        if each and len(each) != len(paths):
+            raise LoaderError(f"pass one {option} for each of the {len(paths)} caches, got {len(each)}.")
+    if windows and plans:
+        raise LoaderError("--plan packs records and --windows cuts them: pass the one that the run used.")
     if state is not None:
         if not state.is_file():
             raise LoaderError(f"expected the state of a loader at {str(state)!r}, but there is no such file.")
@@ -108,6 +119,7 @@ def make_loader(
             last=last_rows,
             plans=plans,
             conditions=conditions,
+            windows=windows,
         )
     if plans and len(plans) != len(paths):
         raise LoaderError(f"pass one --plan for each of the {len(paths)} caches, got {len(plans)}.")
@@ -116,7 +128,10 @@ def make_loader(
         found = split_of(Cache.open(path), reading.split)
         if conditions and conditions[index]:
             found = found.where(conditions[index])
-        sources.append(PackingPlan.load(plans[index], found) if plans else found)
+        if windows and windows[index]:
+            sources.append(windows_of(found, windows[index]))
+        else:
+            sources.append(PackingPlan.load(plans[index], found) if plans else found)
     source: RowSource | Mixture
     if len(sources) == 1 and not rate:
         source = sources[0]
@@ -133,6 +148,7 @@ def make_loader(
         host_index=0,
         host_count=run.host_count,
         last=last_rows,
+        features=shared_features(source),  # type: ignore[arg-type]
         workers=workers,
         transform=transform,
     )
@@ -316,6 +332,9 @@ def disclose_command(
     last: Annotated[str, typer.Option("--last", help="with --run: drop, pad or partial last batches")] = "drop",
     plan: Annotated[list[Path] | None, typer.Option("--plan", help="with --run: packing plan, one per source")] = None,
     where: Annotated[list[str] | None, typer.Option("--where", help="with --run: condition, one per cache")] = None,
+    windows: Annotated[
+        list[str] | None, typer.Option("--windows", help="with --run: arguments of Windows, one per cache")
+    ] = None,
 ) -> None:
     """Write what caches hold, where it came from and what a run has read, for regulators and catalogues.
 
@@ -330,7 +349,7 @@ def disclose_command(
     elif batch_size is None:
         raise LoaderError("--run needs the --batch-size of the run: a state does not hold it.")
     else:
-        reading = Reading(last=last, plan=plan, where=where)
+        reading = Reading(last=last, plan=plan, where=where, windows=windows)
         facts = facts_of_run(make_loader(paths, reading, Run(state=run), batch_size=batch_size))
     for path in disclose(facts, out, formats=formats or list(FORMATS)):
         console.print(path, markup=False)
@@ -378,6 +397,9 @@ def blame_command(
     where: Annotated[
         list[str] | None, typer.Option("--where", help="condition that the loader's records meet; one per source")
     ] = None,
+    windows: Annotated[
+        list[str] | None, typer.Option("--windows", help="arguments of Windows; one per source [as recorded]")
+    ] = None,
     tokens: Annotated[str | None, typer.Option(help="tokenizer of the cache, to show ids as tokens")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
@@ -410,6 +432,7 @@ def blame_command(
         last=cast("Last", recorded.last),
         plans=plan or [],
         conditions=where or [],
+        windows=windows or recorded.windows,
     )
     vocabulary = None if tokens is None else open_tokenizer(tokens)
     if step is None:

@@ -5,20 +5,29 @@ The command line uses it to answer `who` and `when` for a run of which only the 
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import cast
+
+import numpy as np
 
 from beam_pipes.cache import Cache, Split, storage_for
-from beam_pipes.errors import CacheNotFoundError, LoaderError
+from beam_pipes.errors import CacheNotFoundError, LoaderError, StateMismatchError
 from beam_pipes.loader.epochs import Shuffle
 from beam_pipes.loader.loader import Loader
 from beam_pipes.loader.mixture import Mixture
 from beam_pipes.loader.order import BalancedShuffle, BlockShuffle
 from beam_pipes.loader.packing.plan import PackingPlan
+from beam_pipes.loader.rows import GatherOptions, columns_in_common
 from beam_pipes.loader.state import LoaderState
 from beam_pipes.loader.steps import Last
+from beam_pipes.loader.stream import OpenSource, open_rows
 from beam_pipes.loader.token_batches import TokenBatches
+from beam_pipes.loader.windows import WindowRows, Windows
 from beam_pipes.publication.publish import manifest_with_id
 
 
@@ -31,31 +40,29 @@ def loader_from_state(
     last: Last = "drop",
     plans: Sequence[str | os.PathLike[str]] = (),
     conditions: Sequence[str] = (),
+    windows: Sequence[str] = (),
 ) -> Loader:
     """The loader of a state, at the state's position, over the caches at `paths`.
 
     `paths` are the directories of the caches, one for each source of a mixture, in its order; the snapshot that the
     state names is opened in each. `plans` are the files of packing plans, likewise, and `conditions` those of
-    `split.where`, which a state does not hold: "" for a source without one. `batch_size` and `last` are not
+    `split.where`, which a state does not hold: "" for a source without one. `windows` are the arguments of `Windows`,
+    as Python has them: `["past=1, future=16, by='episode'"]`; "" likewise. `batch_size` and `last` are not
     part of a state, because they may change between saving and restoring: pass those of the run. The loader is that of
     host 0 of `host_count`; `who` and `when` cover all hosts.
 
     Raises `LoaderError` if paths or plans are missing, `CacheNotFoundError` if a snapshot is gone, and
     `StateMismatchError` if anything else differs from what the state was saved with.
     """
-    source: Split | PackingPlan | Mixture
+    source: Split | PackingPlan | Windows | Mixture
     named = dict(state.source)
-    if "windows" in named:
-        raise LoaderError(
-            f"this state is of windows ({named['windows']}), which a state only names. Make the loader as the run "
-            "does, from Windows(…), and restore the state into it: loader.restore(state)."
-        )
     if "num_sources" not in named:
         if len(paths) != 1:
             raise LoaderError(f"this state is of one source: pass the directory of its cache, got {len(paths)} paths.")
         condition = conditions[0] if conditions else ""
         plan = plans[0] if plans else None
-        source = _source(paths[0], named.get("split"), named.get("manifest"), plan, named, condition)
+        window = windows[0] if windows else ""
+        source = _source(paths[0], named.get("split"), named.get("manifest"), plan, named, condition, window)
     else:
         listed = named.get("sources")
         if not isinstance(listed, list) or not isinstance(named.get("rates"), list):
@@ -79,8 +86,8 @@ def loader_from_state(
             manifest, *more = rest.split("/")
             plan = plans[index] if plans and len(more) == 2 else None
             where = {"plan": more[1]} if len(more) == 2 else {}
-            condition = conditions[index] if conditions else ""
-            pairs.append((_source(path, split, manifest, plan, where, condition), named["rates"][index]))
+            condition, window = conditions[index] if conditions else "", windows[index] if windows else ""
+            pairs.append((_source(path, split, manifest, plan, where, condition, window), named["rates"][index]))
         source = Mixture(pairs, exhausted=str(named.get("exhausted")), max_epochs=named.get("max_epochs"))
     loader = Loader(
         source,
@@ -91,8 +98,14 @@ def loader_from_state(
         host_index=0,
         host_count=host_count,
         last=last,
+        features=shared_features(source),
     )
-    loader.restore(state)
+    try:
+        loader.restore(state)
+    except StateMismatchError as error:
+        if "num_sources" in named:
+            error.add("Plans, conditions and windows of its sources are not in a state: pass all that the run used.")
+        raise
     return loader
 
 
@@ -123,7 +136,8 @@ def _source(
     plan: str | os.PathLike[str] | None,
     named: Mapping[str, object],
     condition: str,
-) -> Split | PackingPlan:
+    window: str,
+) -> Split | PackingPlan | Windows:
     whole, filtered, _ = str(manifest).partition("?")
     if filtered and not condition:
         raise LoaderError(
@@ -134,11 +148,93 @@ def _source(
     found = open_snapshot(path, whole)[str(split)]
     if condition:
         found = found.where(condition)
+    if "windows" in named and not window:
+        raise LoaderError(
+            f"this state is of windows ({named['windows']}), which a state only names: pass the arguments of Windows "
+            '(--windows "past=1, future=16" of commands, windows=[…] in Python), or make the loader as the run does, '
+            "and restore the state into it: loader.restore(state)."
+        )
+    if window:
+        return windows_of(found, window)
     if "plan" not in named:
         return found
     if plan is None:
         raise LoaderError("this state is of packed rows: pass the file of the packing plan that the run used.")
     return PackingPlan.load(plan, found)
+
+
+def shared_features(source: Split | PackingPlan | Windows | Mixture) -> list[str] | None:
+    """The features that all sources of a mixture give alike, where they differ in others; None for all of them.
+
+    A run that mixes such sources passes `features=`, which is not part of its state.
+    """
+    if not isinstance(source, Mixture):
+        return None
+    sources = cast("list[OpenSource]", [each for each, _ in source.sources])
+    all_names = [open_rows(each, GatherOptions()).features for each in sources]
+    found = []
+    for name in all_names[0]:
+        with contextlib.suppress(LoaderError):
+            columns_in_common([open_rows(each, GatherOptions(features=(name,))) for each in sources])
+            found.append(name)
+    return None if not found or all(len(names) == len(found) for names in all_names) else found
+
+
+def windows_of(split: Split, arguments: str) -> Windows:
+    """`windows_of(split, "past=1, future=16, by='episode'")` → `Windows(split, past=1, future=16, by="episode")`.
+
+    Values are literals, `range(…)` and `Fraction(…)`; nothing is run. Raises `LoaderError` for anything else.
+    """
+    try:
+        call = ast.parse(f"Windows({arguments})", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args or not isinstance(call.func, ast.Name):
+            raise ValueError("only arguments by name are taken")
+        given = {str(each.arg): _argument(each.value) for each in call.keywords}
+        if "split" in given:
+            raise ValueError("split is given by the cache")
+        return Windows(split, **given)  # type: ignore[arg-type]
+    except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
+        if isinstance(error, LoaderError):
+            raise
+        raise LoaderError(
+            "windows are given by the arguments of Windows as Python has them, past=1, future=16, by='episode' or "
+            f"offsets={{'image': range(-1, 1)}}, got {arguments!r:.200}: {error}"
+        ) from error
+
+
+def _argument(node: ast.expr) -> object:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("range", "Fraction"):
+        made: object = {"range": range, "Fraction": Fraction}[node.func.id](*map(ast.literal_eval, node.args))
+        return made
+    if isinstance(node, ast.Dict):
+        return {
+            ast.literal_eval(key or node): _argument(value) for key, value in zip(node.keys, node.values, strict=True)
+        }
+    return ast.literal_eval(node)
+
+
+def windows_of_loader(loader: Loader) -> list[str]:
+    """What `loader_from_state` takes as `windows`; none if no source of the loader has windows."""
+    texts = [
+        _arguments_of(rows.windows) if isinstance(rows, WindowRows) else "" for rows in loader._reader.stream.sources
+    ]
+    return texts if any(texts) else []
+
+
+def _arguments_of(windows: Windows) -> str:
+    given = []
+    for field in dataclasses.fields(windows):
+        value = getattr(windows, field.name)
+        if not field.init or field.name == "split" or value == field.default or value == {}:
+            continue
+        if field.name == "offsets":  # numbers may be NumPy's
+            value = {name: each if each is None else [*map(int, each)] for name, each in value.items()}
+        elif field.name == "rates":
+            value = {
+                name: Fraction(int(rate)) if isinstance(rate, np.integer) else rate for name, rate in value.items()
+            }
+        given.append(f"{field.name}={dict(value) if isinstance(value, Mapping) else value!r}")
+    return ", ".join(given)
 
 
 def open_snapshot(path: str | os.PathLike[str], manifest_id: str) -> Cache:

@@ -436,7 +436,7 @@ class WindowRows(Rows):
     def __init__(self, windows: Windows, options: GatherOptions) -> None:
         if options.ragged != "pad":
             raise LoaderError("windows have the lengths of their offsets; leave out ragged=")
-        self._windows, self.index = windows, windows.index
+        self.windows, self.index = windows, windows.index
         stepped = {feature.name: feature for feature in windows.features}
         there = [*stepped, *windows.whole]
         where = f"windows of split {windows.source.name!r}"
@@ -475,7 +475,7 @@ class WindowRows(Rows):
         return np.diff(self.index.rows_before(bounds))
 
     def identity(self) -> dict[str, object]:
-        return {**super().identity(), "rows": self.size, "windows": self._windows.label}
+        return {**super().identity(), "rows": self.size, "windows": self.windows.label}
 
     def costs(self, epoch: int) -> Indices:
         raise LoaderError(
@@ -489,14 +489,14 @@ class WindowRows(Rows):
         sequences, anchors = self.index.locate(np.array([row]))
         found = [self.index.records(sequences, anchors)]
         if self.index.firsts is not None:
-            for feature in self._windows.features:
+            for feature in self.windows.features:
                 steps = steps_in(feature, anchors, self.index.lengths[sequences])[0]
                 found.append(self.index.firsts[sequences] + steps[steps >= 0])
         return np.unique(np.concatenate(found))
 
     def rows_with(self, records: Indices) -> Indices:
         """The rows, ascending, that are made of any of these records (ascending): the inverse of `records_of`."""
-        return self.index.rows_of(records, self._windows.features)
+        return self.index.rows_of(records, self.windows.features)
 
     @property
     def removed(self) -> Indices:
@@ -508,8 +508,8 @@ class WindowRows(Rows):
         removed = self.removed
         if not len(removed):
             return rows
-        key = stand_in_key(self.split.manifest_id, f"{self.split.name}/{self._windows.label}")
-        return stand_ins(rows, removed, self.size, key=key, where=repr(self._windows))
+        key = stand_in_key(self.split.manifest_id, f"{self.split.name}/{self.windows.label}")
+        return stand_ins(rows, removed, self.size, key=key, where=repr(self.windows))
 
     def is_gone(self, rows: Indices) -> Mask:
         """Whether these rows have a record which is taken down."""

@@ -29,6 +29,7 @@ from beam_pipes.errors import CorruptRecordError, LoaderError
 from beam_pipes.format.framing import RecordWriter, read_records, scan_records
 from beam_pipes.loader import Loader
 from beam_pipes.loader.delivery import splits_of
+from beam_pipes.loader.from_state import windows_of_loader
 from beam_pipes.on_device.data_loader import DataLoader
 from beam_pipes.storage.checked_json import strict_json
 from beam_pipes.storage.local import is_remote
@@ -198,7 +199,8 @@ def _numbers(array: Array) -> Array:
 class RecordedRun:
     """What a recorder notes of the run: enough to make its loader again, but for packing plans and conditions.
 
-    `batch_size` is None where batches are cut by tokens. `started_secs` counts from 1970.
+    `batch_size` is None where batches are cut by tokens. `started_secs` counts from 1970. `windows` are the arguments
+    of `Windows` of each source, "" for one of records; none where no source has windows.
     """
 
     format: int
@@ -208,6 +210,7 @@ class RecordedRun:
     batch_size: int | None
     last: str
     host_count: int
+    windows: Sequence[str] = ()
 
 
 def _session_of(loader: Loader) -> RecordedRun:
@@ -219,6 +222,7 @@ def _session_of(loader: Loader) -> RecordedRun:
         batch_size=loader.batch_size if loader.is_even else None,
         last=loader.last,
         host_count=loader.host_count,
+        windows=windows_of_loader(loader),
     )
 
 

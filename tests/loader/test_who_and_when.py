@@ -20,7 +20,7 @@ from beam_pipes.errors import (
     UnknownRecordError,
 )
 from beam_pipes.loader import BlockShuffle, Loader, LoaderState, Mixture, RateSchedule, Windows, pack
-from beam_pipes.loader.from_state import loader_from_state
+from beam_pipes.loader.from_state import loader_from_state, windows_of, windows_of_loader
 
 
 @pytest.fixture(scope="module")
@@ -402,6 +402,32 @@ class TestFromAState:
         )
 
         assert made.who(9) == loader.who(9)
+
+    def test_windows_are_given_by_their_arguments(self, train, other):
+        asked = "offsets={'tokens': range(-1, 3), 'number': None}, stride=2, ends='fill'"
+        windows = Windows(train, offsets={"tokens": range(-1, 3), "number": None}, stride=2, ends="fill")
+        steps = Windows(train.where("number >= 20"), past=1, by=["number"], ends={"tokens": "fill"})
+        for source, where, text in ((windows, "", asked), (steps, "number >= 20", "past=1, by='number'")):
+            loader = Loader(source, batch_size=3, seed=3)
+            next(iter(loader))
+            for arguments in ([text], windows_of_loader(loader)):
+                made = loader_from_state(
+                    loader.state, [train._root], batch_size=3, conditions=[where], windows=arguments
+                )
+                assert made.state == loader.state and made.who(2) == loader.who(2)
+        mixed = Loader(Mixture([(windows, 2), (other, 1)]), batch_size=3, epochs=None, features=["number"])
+        paths, told = [train._root, other._root], windows_of_loader(mixed)
+        assert told == ["offsets={'tokens': [-1, 0, 1, 2], 'number': None}, stride=2, ends='fill'", ""]
+        assert loader_from_state(mixed.state, paths, batch_size=3, windows=told).who(7) == mixed.who(7)
+        with pytest.raises(StateMismatchError, match="windows of its sources are not in a state: pass all"):
+            loader_from_state(mixed.state, paths, batch_size=3)
+
+    @pytest.mark.parametrize(
+        "arguments", ["past", "1", "past=1)", "past=abs(1)", "past=1, futur=2", "split=1", "**{}", "rates={'a': 1/0}"]
+    )
+    def test_arguments_of_windows_are_read_and_never_run(self, train, arguments):
+        with pytest.raises(LoaderError, match=r"as Python has them, past=1, future=16.*got "):
+            windows_of(train, arguments)
 
     @pytest.mark.parametrize(
         ("changes", "paths", "error", "words"),

@@ -302,7 +302,9 @@ def test_a_state_names_what_the_rows_depend_on(episodes):
         Loader(Windows(episodes, offsets={"action": range(2)}, stride=2), batch_size=3, seed=5).restore(loader.state)
     with pytest.raises(StateMismatchError, match="0 to 1 at rate 1 inside"):
         Loader(Windows(episodes, offsets={"action": range(2)}, ends="drop"), batch_size=3, seed=5).restore(loader.state)
-    with pytest.raises(LoaderError, match=r"this state is of windows \(stride 1\), which a state only names"):
+    with pytest.raises(
+        LoaderError, match=r"this state is of windows \(stride 1\).*: pass the arguments of Windows \(--windows"
+    ):
         loader_from_state(loader.state, [episodes.path], batch_size=3)
     assert "61 windows of 10 sequences, stride 1: action 0 to 1, ends='repeat'" in loader.describe()
 

@@ -15,9 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from beam_pipes import Cache, Loader, build, stage
 from beam_pipes.building.care.takedown import take_down, undo_takedown
+from beam_pipes.commands import app
 from beam_pipes.errors import CorruptRecordError, LoaderError
 from beam_pipes.loader import Windows, pack
 from beam_pipes.on_device import JaxDataLoader, TorchDataLoader
@@ -142,6 +144,16 @@ def test_rows_of_windows_and_whole_packed_rows_and_padding(cache: Path, tmp_path
         losses.record(np.arange(4), step=0)
     found = blame(windows, 0, losses=RecordedLosses(tmp_path / "w"))
     assert [row.loss for row in found.rows] == [3, 2, 1, 0]
+    asked = ["blame", str(tmp_path / "w"), "--step", "0", "--json"]
+    for given in ([], ["--windows", "offsets={'tokens': range(2)}"]):
+        assert json.loads(CliRunner().invoke(app, [*asked, *given]).stdout)["rows"] == found.to_json()["rows"]
+    (tmp_path / "state").write_bytes(windows.get_state())
+    asked = [str(cache), "--batch-size", "4", "--windows", "offsets={'tokens': range(2)}", "--json"]
+    for given in (["--seed", "1"], ["--state", str(tmp_path / "state")]):
+        who = json.loads(CliRunner().invoke(app, ["who", "--step", "3", *asked, *given]).stdout)
+        assert [each["record_id"] for each in who] == [each.record_id for each in windows.who(3)]
+        when = json.loads(CliRunner().invoke(app, ["when", who[0]["record_id"], *asked, *given]).stdout)
+        assert (who[0]["step"], who[0]["index"]) in [(each["step"], each["index"]) for each in when]
 
     packed = Loader(pack(split, feature="tokens", sequence_length=16), batch_size=2, seed=1)
     with LossRecorder(tmp_path / "p", packed) as losses:

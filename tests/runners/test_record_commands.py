@@ -167,6 +167,14 @@ def test_who_was_taken_down_stays_hidden_when_lines_are_removed(
             "pass one --where for each of the 1 caches, got 2",
         ),
         (
+            "who CACHE --split train --step 0 --batch-size 2 --windows past=1 --windows past=1".split(),
+            "pass one --windows for each of the 1 caches, got 2",
+        ),
+        (
+            "who CACHE --split train --step 0 --batch-size 2 --windows past=1 --plan p".split(),
+            "--plan packs records and --windows cuts them: pass the one that the run used",
+        ),
+        (
             ["who", "CACHE", "CACHE", "--split", "train", "--step", "0", "--batch-size", "2"],
             "one --rate for each, got 0",
         ),
