@@ -23,7 +23,7 @@ from beam_pipes.typed.stage_list import StageFunction, StageList, steps_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from beam_pipes.building.forecast import SavedPlan
+    from beam_pipes.building.plan import SavedPlan
     from beam_pipes.runners.build import BuildResult
     from beam_pipes.runners.options import BeamOptions, LocalOptions
     from beam_pipes.runners.progress import Progress

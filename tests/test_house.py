@@ -50,7 +50,8 @@ def test_the_ways_of_a_record_and_of_a_declaration_are_those_that_are_drawn() ->
 @pytest.mark.parametrize(
     "path",
     ["building/commit.py", "building/completion.py", "building/leftovers.py", "building/progress.py"]
-    + ["beam/build_graph.py"],
+    + ["building/analysis/stored.py", "building/forecast.py", "building/limits.py"]
+    + ["beam/build_graph.py", "runners/local.py", "runners/options.py", "runners/progress.py"],
 )
 def test_a_declaration_goes_no_further_than_the_plan(path: str) -> None:
     imported = {

@@ -207,7 +207,7 @@ class Encode(beam.DoFn):  # type: ignore[misc]
         is_drawn = isinstance(unit.stage, RandomPartition)
         self._only_split = declaration.splits[0] if is_drawn and len(declaration.splits) == 1 else None
         first = declaration.splits[0]  # all have the same features
-        spec, proto = declaration.declared_spec(first), declaration.graph.output_type[first]
+        spec, proto = declaration.declared_specs.get(first), declaration.graph.output_type[first]
         self._codec = codec_for(declaration.kinds[first], spec=spec, proto=proto)
         self._lists = None if spec is None else ExampleCodec(ExampleSpec({name: _as_list(spec[name]) for name in spec}))
 

@@ -332,7 +332,7 @@ class _Plan(beam.DoFn):  # type: ignore[misc]
     def process(self, of_buckets: _Totals) -> Iterator[_Planned]:
         declaration, root = self._handle.get(), self._root
         totals, num_shards = self._in_shards(of_buckets)
-        specs = {split: spec for split in declaration.splits if (spec := declaration.declared_spec(split)) is not None}
+        specs = declaration.declared_specs
         found = fingerprint_declaration(declaration, specs)
         tasks = []
         for index in range(num_shards):

@@ -310,9 +310,8 @@ def _prove_writable(to: str) -> None:
 
 def _of_changed_code(declaration: Declaration, to: str) -> Iterator[BeamPipesError]:
     """Code that changed under the same version; known without input where all features are declared."""
-    specs = {split: declaration.declared_spec(split) for split in declaration.splits}
-    declared = {split: spec for split, spec in specs.items() if spec is not None}
-    if any(declaration.kinds[split] == "example" and split not in declared for split in specs):
+    declared = declaration.declared_specs
+    if any(kind == "example" and split not in declared for split, kind in declaration.kinds.items()):
         return
     try:
         before = read_fingerprint(Cache.open(to).directory)

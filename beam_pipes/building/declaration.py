@@ -17,7 +17,7 @@ from typing import Literal, TypedDict
 from google.protobuf.message import Message
 
 from beam_pipes.analysis.analyzer import Analyzer
-from beam_pipes.building.analysis.declared import check_analyzers, held_results
+from beam_pipes.building.analysis.declared import Learned, check_analyzers, held_results, learned_by
 from beam_pipes.building.expectation import Expectation
 from beam_pipes.building.limits import RecordLimits, record_limits
 from beam_pipes.checks import choice, integer
@@ -260,6 +260,7 @@ class Declaration:
             self._check_features()
             _ = self.record_limits
             check_analyzers(self)
+            _ = self.learned
 
     def _check_without_places(self, steps: BeamSteps) -> None:
         for option, instead in _INSTEAD.items():
@@ -356,12 +357,22 @@ class Declaration:
             found=type_,
         )
 
-    def declared_spec(self, split: str) -> ExampleSpec | None:
-        """The features of a split as declared, or None if they are to be inferred (or there are none)."""
-        if self.features is None or self.kinds[split] != "example":
-            return None
-        features = self.features[split] if is_by_split(self.features) else self.features
-        return features if isinstance(features, ExampleSpec) else ExampleSpec(features)
+    @functools.cached_property
+    def declared_specs(self) -> Mapping[str, ExampleSpec]:
+        """Split → its features as declared; without splits whose features are to be inferred, or that have none."""
+        if self.features is None:
+            return {}
+        found = {}
+        for split in self.splits:
+            if self.kinds[split] == "example":
+                features = self.features[split] if is_by_split(self.features) else self.features
+                found[split] = features if isinstance(features, ExampleSpec) else ExampleSpec(features)
+        return found
+
+    @functools.cached_property
+    def learned(self) -> Mapping[str, Learned]:
+        """Analyzer → the records that it learns from. Raises `DeclarationError` if its split depends on stages."""
+        return {analyzer.name: learned_by(self, analyzer) for analyzer in self.analyzers}
 
     def _check_features(self) -> None:
         if self.features is None:
@@ -378,5 +389,4 @@ class Declaration:
                 f"hold examples are {sorted(examples)}. Give feature name → FeatureSpec, or "
                 "one such mapping for each split."
             )
-        for split in examples:
-            self.declared_spec(split)
+        _ = self.declared_specs  # each is well-formed

@@ -346,7 +346,7 @@ def collect_while_locked(root: str, *, keep: int, dry_run: bool = False, ignore_
             remember_removal(root, name, published)
             remove_snapshot(storage, root, name)
         for place in unused:
-            discard(place)
+            discard(storage, place)
     return Collected(
         published=published,
         kept=tuple(names[:keep]),

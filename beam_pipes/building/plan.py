@@ -1,5 +1,7 @@
 """`make_plan`: a declaration and its input → source shards, fingerprints, and the snapshot they make.
 
+`SavedPlan`: a plan as a small file, which a later build is checked against.
+
 `published_results`: gives the analyzers of a declaration the results of an existing cache.
 """
 
@@ -8,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import json
 import os
 import shlex
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from beam_pipes.analysis.analyzer import BoundResult
@@ -25,6 +29,7 @@ from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import FILE_NAME as FINGERPRINT
 from beam_pipes.building.declaration_fingerprint import (
     DeclarationFingerprint,
+    explain_change,
     fingerprint_declaration,
     read_fingerprint,
     require_new_versions,
@@ -36,17 +41,25 @@ from beam_pipes.building.reading import first_errors, graph_runner, read_batches
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
 from beam_pipes.cache.reader import Cache
 from beam_pipes.engine.records import Records
-from beam_pipes.errors import AnalysisError, CacheNotFoundError, CorruptManifestError, DeclarationError, SpecError
+from beam_pipes.errors import (
+    AnalysisError,
+    CacheNotFoundError,
+    CorruptManifestError,
+    DeclarationError,
+    PlanError,
+    SpecError,
+    StalePlanError,
+)
 from beam_pipes.format.spec import INFER_EXAMPLES, Example, ExampleSpec
 from beam_pipes.identity.canonical import digest_of
 from beam_pipes.lineage.lineage import VERSION as LINEAGE_VERSION
 from beam_pipes.publication.manifest import FORMAT_VERSION, Manifest
 from beam_pipes.publication.publish import published_id, snapshot_directory
-from beam_pipes.publication.terms import SourceTerms, Terms, noted, terms_by_range
+from beam_pipes.publication.terms import SourceTerms, noted, terms_by_range
 from beam_pipes.sources.byte_stream import codec_of
 from beam_pipes.sources.digests import DIGESTS_NAME, DigestCache
 from beam_pipes.sources.source import SourcePlan
-from beam_pipes.storage.checked_json import JsonValue
+from beam_pipes.storage.checked_json import JsonValue, strict_json
 from beam_pipes.storage.local import directory_path, storage_for
 from beam_pipes.storage.locks import reached
 
@@ -193,11 +206,11 @@ def plan_input(declaration: Declaration, to: str | os.PathLike[str], *, overwrit
     return PlannedInput(
         root=root,
         source=source,
-        terms=terms_by_range(terms),
         manifest=manifest,
         replaces=replaces,
         generation=generation,
         overwrite=overwrite,
+        terms=terms,
     )
 
 
@@ -281,14 +294,14 @@ def make_plan(
     )
 
 
-def _checked_terms(declaration: Declaration, source: SourcePlan) -> list[Terms]:
-    """The terms of each source shard; none if nothing is declared. Raises `SourceError` for malformed ones."""
+def _checked_terms(declaration: Declaration, source: SourcePlan) -> tuple[SourceTerms, ...]:
+    """The terms of all source shards; none if nothing is declared. Raises `SourceError` for malformed ones."""
     found = (terms for part in declaration.source.parts() for terms in part.all_terms())
     checked = {terms: terms.checked() for terms in found if terms}
     if not checked:
-        return []
+        return ()
     of_files = (declaration.source.terms_of(next(iter(shard.slices)).file) for shard in source.shards)
-    return [checked.get(terms, terms) for terms in of_files]
+    return terms_by_range(checked.get(terms, terms) for terms in of_files)
 
 
 def generation_of(manifest: Manifest) -> int:
@@ -314,6 +327,87 @@ def prepare(plan: BuildPlan) -> list[ShardTask]:
             mark_used(storage, plan.analysis, directory)
         reached("prepare/recorded")
         return reuse(plan.header, plan.tasks)
+
+
+_SAVED_VERSION = 1
+# Maximum number of declaration changes printed.
+_MOST_CHANGES = 5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SavedPlan:
+    """What was planned: the snapshot that a build was to make, from which input, and its expected cost.
+
+    A snapshot's id is a digest of the bytes of the input and of the declaration, so times and places do not count: a
+    file that was touched but not changed leaves a plan valid.
+    """
+
+    name: str
+    snapshot: str
+    source: str
+    num_files: int
+    num_bytes: int
+    fingerprint: DeclarationFingerprint
+    forecast: Mapping[str, object] | None = None
+
+    @classmethod
+    def of(cls, plan: BuildPlan, forecast: Mapping[str, object] | None = None) -> SavedPlan:
+        return cls(
+            name=plan.header.name,
+            snapshot=plan.header.plain_snapshot,
+            source=plan.header.fingerprints[SOURCE_FINGERPRINT],
+            num_files=plan.source.num_files,
+            num_bytes=plan.source.num_bytes,
+            fingerprint=plan.fingerprint,
+            forecast=forecast,
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the plan as JSON."""
+        fields = {**dataclasses.asdict(self), "fingerprint": self.fingerprint.to_json(), "version": _SAVED_VERSION}
+        try:
+            Path(path).expanduser().write_text(strict_json(fields, indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise PlanError(f"the plan cannot be saved as {os.fspath(path)!r}: {error.strerror or error}.") from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> SavedPlan:
+        """Reads what `save` wrote; `PlanError` if it is something else."""
+        try:
+            fields = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
+            if fields.pop("version") != _SAVED_VERSION:
+                raise ValueError("another version")
+            return cls(**{**fields, "fingerprint": DeclarationFingerprint.from_json(fields["fingerprint"])})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise PlanError(
+                f"expected a plan in {os.fspath(path)!r}, got {type(error).__name__}: {error}. Make one: beam-pipes "
+                "plan package.module:name --to DIR --save FILE"
+            ) from error
+
+    def require_fresh(self, plan: BuildPlan) -> None:
+        """Raises `StalePlanError`, naming what changed, if `plan` differs from what was planned then."""
+        if plan.header.name == self.name and plan.header.plain_snapshot == self.snapshot:
+            return
+        changed = []
+        if plan.header.name != self.name:
+            changed.append(f"it is of {self.name!r}, and {plan.header.name!r} is to be built")
+        if plan.header.fingerprints[SOURCE_FINGERPRINT] != self.source:
+            changed.append(
+                f"the input changed: {self.num_files:,} files with {self.num_bytes:,} bytes then, "
+                f"{plan.source.num_files:,} files with {plan.source.num_bytes:,} bytes now"
+            )
+        lines = [line for each in explain_change(self.fingerprint, plan.fingerprint).values() for line in each]
+        if lines:
+            more = f" and {len(lines) - _MOST_CHANGES} more" if len(lines) > _MOST_CHANGES else ""
+            changed.append(f"the declaration changed: {'; '.join(lines[:_MOST_CHANGES])}{more}")
+        if not changed:
+            changed.append("everything must be rebuilt, or has been since")
+        raise StalePlanError(
+            f"the plan is out of date: {'. '.join(changed)}. Nothing was built. Plan again, check the forecast, and "
+            "build with the new plan.",
+            planned=self.snapshot,
+            found=plan.header.plain_snapshot,
+        )
 
 
 def _require_same_classes(plan: BuildPlan) -> None:
@@ -350,13 +444,10 @@ def _specs(declaration: Declaration, source: SourcePlan) -> dict[str, ExampleSpe
     for split in declaration.splits:
         if declaration.kinds[split] != "example":
             continue
-        declared = declaration.declared_spec(split)
-        if declared is None:
+        if split not in declaration.declared_specs:
             missing.append(split)
-        else:
-            specs[split] = ExampleSpec(
-                {name: dataclasses.replace(each, classes=each.class_names) for name, each in declared.items()}
-            )
+            continue
+        specs[split] = declaration.declared_specs[split].with_class_names
     if missing:
         with _said_when_slow(declaration):
             examples, read, errors = _sample(declaration, source, missing)

@@ -105,7 +105,7 @@ def build_and_show(
     shown = progress_for(kind=building.progress)
     saved = None
     if building.plan is not None:
-        from beam_pipes.building.forecast import SavedPlan
+        from beam_pipes.building.plan import SavedPlan
 
         saved = SavedPlan.load(building.plan)
     result = build(

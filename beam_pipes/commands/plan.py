@@ -16,8 +16,8 @@ from beam_pipes.building.completion import find_completions
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import fingerprint_declaration
 from beam_pipes.building.explanation import explain_analysis, explain_plan
-from beam_pipes.building.forecast import DEFAULT_SAMPLE_SECS, Forecast, SavedPlan, forecast_build, require_room
-from beam_pipes.building.plan import BuildPlan, PlannedInput, make_plan, plan_input
+from beam_pipes.building.forecast import DEFAULT_SAMPLE_SECS, Forecast, forecast_build, require_room
+from beam_pipes.building.plan import BuildPlan, PlannedInput, SavedPlan, make_plan, plan_input
 from beam_pipes.building.references import load_declaration
 from beam_pipes.commands import MODULES_HELP, TASKS_HELP
 from beam_pipes.commands.caches import console
@@ -156,7 +156,7 @@ def _show(declaration: Declaration, to: str, how: _How) -> None:
     if forecast is not None:
         require_room(plan, forecast)
     if how.save is not None:
-        SavedPlan.of(plan, forecast).save(how.save)
+        SavedPlan.of(plan, None if forecast is None else forecast.to_json()).save(how.save)
     if how.as_json:
         more = {} if explanation is None else {"explanation": explanation.to_json()}
         more |= {} if forecast is None else {"forecast": _priced(forecast, how.options)}

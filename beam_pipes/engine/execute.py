@@ -531,7 +531,7 @@ class GraphRunner:
             UnitRunner(unit, prefix=prefix, path=path, seed=seed, epoch=epoch, on_error=on_error)
             for unit in graph.units
         ]
-        last = graph.last_uses()
+        last = graph.last_uses
         self._spent: list[list[Ref]] = [[] for _ in self.units]
         # A batch holds every column made so far: without this, long pipelines hold all of them at once.
         for position, refs in enumerate([[Ref("", None)], *(unit.refs for unit in self.units)]):

@@ -6,6 +6,7 @@ Graphs: the form that every declaration is turned into, with units in topologica
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol, TypeGuard
 
@@ -191,7 +192,8 @@ class Graph:
     outputs: Mapping[str, Ref]
     output_type: Mapping[str, type]
 
-    def last_uses(self) -> dict[Ref, int]:
+    @functools.cached_property
+    def last_uses(self) -> Mapping[Ref, int]:
         """For each output that is read, the position of the last unit that reads it; the graph's outputs stay."""
         last = {ref: position for position, unit in enumerate(self.units) for ref in unit.refs()}
         last.update(dict.fromkeys(self.outputs.values(), len(self.units)))

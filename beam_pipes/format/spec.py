@@ -297,6 +297,11 @@ class ExampleSpec(Mapping[str, FeatureSpec]):
                 )
         self._features = checked
 
+    @property
+    def with_class_names(self) -> ExampleSpec:
+        """The same features, with the names of classes that an analyzer has found."""
+        return ExampleSpec({name: dataclasses.replace(each, classes=each.class_names) for name, each in self.items()})
+
     def __getitem__(self, name: str) -> FeatureSpec:
         return self._features[name]
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from beam_pipes.building.care.takedown import look_up_published
 from beam_pipes.building.checks import require_place
@@ -28,9 +29,9 @@ from beam_pipes.building.leftovers import (
     mark_finished,
     remove_snapshot,
     remove_temporaries,
+    writing,
 )
 from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare
-from beam_pipes.building.reading import SOURCE
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_task import ShardTask
 from beam_pipes.cache import Cache
@@ -52,29 +53,26 @@ from beam_pipes.storage.protocol import HeldLock
 
 if TYPE_CHECKING:
     from beam_pipes.building.analysis.analyse import Analysed
-    from beam_pipes.building.forecast import SavedPlan
-    from beam_pipes.runners.beam_job import BeamRunner
-    from beam_pipes.runners.cluster_job import ClusterRunner
-    from beam_pipes.runners.jobs import LaunchRecord
-    from beam_pipes.runners.local import LocalRunner
+    from beam_pipes.building.analysis.plan import AnalysisTask
+    from beam_pipes.building.plan import PlannedInput, SavedPlan
+    from beam_pipes.runners.jobs import HandedOver, LaunchRecord
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BuildResult:
     """The outcome of a build. `up_to_date`: the snapshot already existed and nothing was run; `analysis` is None for a
     declaration without analyzers. `job`: the job was detached, still runs, and has published nothing yet (`manifest_id`
-    and `account` are empty). `template`: the job was written there, and nothing was run.
+    and `account` are empty, `manifest` is None). `template`: the job was written there, and nothing was run.
     `regrouped`: all records were computed, as for every declaration with PTransforms; `up_to_date` then means that they
     equal those of the existing snapshot. `removed` are the old snapshots that were not kept; `held` names, a line each,
     those that are kept only because somebody reads them or writes to them."""
 
     path: str
     snapshot: str
-    manifest_id: str
+    manifest: Manifest | None = dataclasses.field(repr=False)
     up_to_date: bool
     num_shards: int
     reused_shards: int
-    account: Account
     secs: float
     analysis: Analysed | None = None
     removed: tuple[str, ...] = ()
@@ -82,6 +80,16 @@ class BuildResult:
     job: LaunchRecord | None = None
     template: str | None = None
     regrouped: bool = False
+
+    @property
+    def manifest_id(self) -> str:
+        """The id of the published manifest."""
+        return "" if self.manifest is None else self.manifest.id
+
+    @functools.cached_property
+    def account(self) -> Account:
+        """What happened to every record of the published snapshot."""
+        return Account() if self.manifest is None else Account.from_json(self.manifest.accounting)
 
 
 def build(
@@ -140,8 +148,6 @@ def build(
         analysis = None
         if resolved.analyzers:
             options.check(root, resolved.source, handle)
-            from beam_pipes.runners.local import run_analysis
-
             analysis = run_analysis(handle, root, planned, runner=runner_of(options), progress=progress)
         plan = make_plan(resolved, root, planned_input=planned, analysis=None if analysis is None else analysis.plan)
         if saved_plan is not None:
@@ -183,7 +189,22 @@ def build(
     )
 
 
-def runner_of(options: LocalOptions | BeamOptions) -> LocalRunner | BeamRunner | ClusterRunner:
+class Runner(Protocol):
+    """What runs a build with one kind of options."""
+
+    def analyse(
+        self, handle: DeclarationHandle, root: str, tasks: Sequence[AnalysisTask], *, counts: Counts, progress: Progress
+    ) -> None:
+        """Stores the accumulators of all tasks."""
+
+    def hand_over(self, handle: DeclarationHandle, plan: BuildPlan, *, keep: int | None) -> HandedOver | None:
+        """The build as a detached job or a template, where the options ask for one; else None."""
+
+    def run(self, order: Order) -> Built:
+        """Builds what is left of a plan, and publishes it."""
+
+
+def runner_of(options: LocalOptions | BeamOptions) -> Runner:
     """The runner that these options are for."""
     if isinstance(options, LocalOptions):
         from beam_pipes.runners.local import LocalRunner
@@ -197,6 +218,40 @@ def runner_of(options: LocalOptions | BeamOptions) -> LocalRunner | BeamRunner |
         return ClusterRunner(options)
 
     return BeamRunner(options)
+
+
+def run_analysis(
+    handle: DeclarationHandle,
+    root: str,
+    planned: PlannedInput,
+    *,
+    runner: Runner,
+    progress: Progress,
+) -> Analysed:
+    """Computes the missing results of all analyzers, and binds them; for the holder of the build lock.
+
+    Source shards are analysed by the runner of the build, accumulators are merged here. After any interruption it
+    continues from the finished accumulators. Raises what a build raises.
+    """
+    from beam_pipes.building.analysis.analyse import analyse
+
+    with writing(root):
+        remove_temporaries(storage_for(root), root)
+    shown: list[Counts] = []
+
+    def run_tasks(tasks: Sequence[AnalysisTask]) -> None:
+        counts = Counts(num_shards=len(tasks), stages=dict.fromkeys(n for task in tasks for n in task.stages))
+        shown.append(counts)
+        runner.analyse(handle, root, tasks, counts=counts, progress=progress)
+        counts.done_shards = counts.num_shards
+        progress.update(counts)
+
+    try:
+        return analyse(handle.get(), root, planned.source, generation=planned.generation, run_tasks=run_tasks)
+    except BaseException:
+        for counts in shown[-1:]:
+            progress.close(counts)
+        raise
 
 
 def _without_old(root: str, keep: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -239,11 +294,10 @@ def _result(
     return BuildResult(
         path=plan.path,
         snapshot=plan.snapshot if manifest is None else manifest.snapshot,
-        manifest_id="" if manifest is None else manifest.id,
+        manifest=manifest,
         up_to_date=up_to_date,
         num_shards=plan.header.num_shards,
         reused_shards=plan.header.num_shards if reused is None else reused,
-        account=Account() if manifest is None else Account.from_json(manifest.accounting),
         secs=time.monotonic() - started,
         analysis=analysis,
         removed=removed,
@@ -266,25 +320,18 @@ def execute(
 
     `more` goes into the build record.
     """
-    from beam_pipes.building.shard_output import WRITE  # an up-to-date build starts sooner without these
-
-    counts = Counts(
-        num_shards=plan.header.num_shards,
-        done_shards=plan.header.num_shards - len(tasks),
-        stages=[SOURCE, *plan.declaration.words, WRITE],
-    )
     started_at = time.time()
-    order = Order(handle=handle, plan=plan, tasks=tasks, lock=lock, counts=counts, progress=progress, keep=keep)
+    order = Order(handle=handle, plan=plan, tasks=tasks, lock=lock, progress=progress, keep=keep)
     try:
         built = runner_of(options).run(order)
     finally:
-        progress.close(counts)
+        progress.close(order.counts)
     record = {
         "options": options.to_json(),
         "previous": plan.previous_snapshot,
         "started_at": started_at,
         "ended_at": time.time(),
-        "reused_shards": counts.reused_shards,
+        "reused_shards": order.counts.reused_shards,
         **built.figures,
         **(more or {}),
     }
@@ -292,7 +339,7 @@ def execute(
     if published != plan.snapshot:  # records went into quarantine during the build
         remove_snapshot(storage, plan.path, plan.snapshot)
     write_build_record(storage, plan.path, published, record)
-    return dataclasses.replace(built, reused_shards=counts.reused_shards)
+    return dataclasses.replace(built, reused_shards=order.counts.reused_shards)
 
 
 def _build_regrouped(
@@ -325,8 +372,7 @@ def _build_regrouped(
         try:
             run_regrouped(declaration, root, on_beam)
             manifest = Cache.open(root).manifest
-            account = Account.from_json(manifest.accounting)
-            counts.set_to(account)
+            counts.set_to(Account.from_json(manifest.accounting))
             counts.done_shards = counts.num_shards
             progress.update(counts)
         finally:
@@ -337,11 +383,10 @@ def _build_regrouped(
     return BuildResult(
         path=root,
         snapshot=manifest.snapshot,
-        manifest_id=manifest.id,
+        manifest=manifest,
         up_to_date=up_to_date,
         num_shards=num_shards,
         reused_shards=num_shards if up_to_date else 0,
-        account=account,
         secs=time.monotonic() - started,
         removed=removed,
         held=held,

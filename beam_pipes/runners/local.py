@@ -5,8 +5,6 @@ per worker whatever the size of the input. Beam's own local runners hold whole s
 (docs/decisions/local-runner.md has the measurements).
 
 Stalls: one line for each shard job that has been silent for long.
-
-`run_analysis` runs the analyzers of a declaration on the runner of its build.
 """
 
 from __future__ import annotations
@@ -18,14 +16,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from beam_pipes.building.analysis.analyse import Analysed, analyse
 from beam_pipes.building.analysis.job import AnalysisJob, AnalysisPool
 from beam_pipes.building.analysis.plan import AnalysisReport, AnalysisTask
 from beam_pipes.building.commit import commit
-from beam_pipes.building.leftovers import remove_temporaries, with_launches, writing
-from beam_pipes.building.plan import BuildPlan, PlannedInput
+from beam_pipes.building.leftovers import remove_temporaries, with_launches
+from beam_pipes.building.plan import BuildPlan
 from beam_pipes.building.progress import every
 from beam_pipes.building.reading import ShardFigures
 from beam_pipes.building.references import DeclarationHandle
@@ -37,10 +34,6 @@ from beam_pipes.errors import visible
 from beam_pipes.runners.options import Built, LocalOptions, Order
 from beam_pipes.runners.progress import Counts, Progress
 from beam_pipes.storage.local import storage_for
-
-if TYPE_CHECKING:
-    from beam_pipes.runners.beam_job import BeamRunner
-    from beam_pipes.runners.cluster_job import ClusterRunner
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,35 +224,3 @@ class StallWatch:
 def _print(line: str) -> None:
     # A progress line that is rewritten in place does not end by itself.
     print(f"{os.linesep if sys.stderr.isatty() else ''}{visible(line)}", file=sys.stderr, flush=True)
-
-
-def run_analysis(
-    handle: DeclarationHandle,
-    root: str,
-    planned: PlannedInput,
-    *,
-    runner: LocalRunner | BeamRunner | ClusterRunner,
-    progress: Progress,
-) -> Analysed:
-    """Computes the missing results of all analyzers, and binds them; for the holder of the build lock.
-
-    Source shards are analysed by the runner of the build, accumulators are merged here. After any interruption it
-    continues from the finished accumulators. Raises what a build raises.
-    """
-    with writing(root):
-        remove_temporaries(storage_for(root), root)
-    shown: list[Counts] = []
-
-    def run_tasks(tasks: Sequence[AnalysisTask]) -> None:
-        counts = Counts(num_shards=len(tasks), stages=dict.fromkeys(n for task in tasks for n in task.stages))
-        shown.append(counts)
-        runner.analyse(handle, root, tasks, counts=counts, progress=progress)
-        counts.done_shards = counts.num_shards
-        progress.update(counts)
-
-    try:
-        return analyse(handle.get(), root, planned.source, generation=planned.generation, run_tasks=run_tasks)
-    except BaseException:
-        for counts in shown[-1:]:
-            progress.close(counts)
-        raise

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import ipaddress
 import os
 import re
@@ -54,9 +55,18 @@ class Order:
     plan: BuildPlan
     tasks: Sequence[ShardTask]
     lock: HeldLock
-    counts: Counts
     progress: Progress
     keep: int | None = None
+
+    @functools.cached_property
+    def counts(self) -> Counts:
+        """What is done, which the runner keeps."""
+        from beam_pipes.building.reading import SOURCE
+        from beam_pipes.building.shard_output import WRITE
+        from beam_pipes.runners.progress import Counts
+
+        shards, words = self.plan.header.num_shards, self.plan.declaration.words
+        return Counts(num_shards=shards, done_shards=shards - len(self.tasks), stages=[SOURCE, *words, WRITE])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

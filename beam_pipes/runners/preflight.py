@@ -70,9 +70,8 @@ def graph_bytes(handle: DeclarationHandle, declaration: Declaration, to: str | o
     require("apache_beam", purpose="the runner")
     from beam_pipes.beam.build_graph import job_graph_bytes
 
-    specs = {split: declaration.declared_spec(split) for split in declaration.splits}
-    known = {split: spec for split, spec in specs.items() if spec is not None}
-    return job_graph_bytes(handle, BuildHeader.of(declaration, directory_path(to), "0" * 16, num_shards=0, specs=known))
+    header = BuildHeader.of(declaration, directory_path(to), "0" * 16, num_shards=0, specs=declaration.declared_specs)
+    return job_graph_bytes(handle, header)
 
 
 def require_small_graph(num_bytes: int) -> None:

@@ -20,7 +20,7 @@ from beam_pipes.extras import require
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 
 if TYPE_CHECKING:
-    from beam_pipes.building.forecast import SavedPlan
+    from beam_pipes.building.plan import SavedPlan
 
 
 class _Steps:

@@ -30,8 +30,8 @@ from beam_pipes.errors import CodeChangedError, ReplayError
 from beam_pipes.identity.source_code import about_to_build
 from beam_pipes.lineage.lineage import decode_lineage, lineage_file
 from beam_pipes.publication.publish import snapshot_directory
-from beam_pipes.runners.build import execute
-from beam_pipes.runners.local import LocalRunner, run_analysis
+from beam_pipes.runners.build import execute, run_analysis
+from beam_pipes.runners.local import LocalRunner
 from beam_pipes.runners.options import LocalOptions
 from beam_pipes.runners.progress import Progress, Silent
 from beam_pipes.sources.repaired import RepairedSource, unrepaired

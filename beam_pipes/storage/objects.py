@@ -247,7 +247,7 @@ class ObjectStorage(Requests):
             self.delete(f"{path}/{name}")
         in_parallel(self, self.delete, [status.path for status in self.objects(path)])
 
-    def makedirs(self, path: str) -> None:
+    def makedirs(self, path: str, /) -> None:
         """Does nothing: there are no directories."""
         return
 

@@ -131,7 +131,7 @@ class Storage(Protocol):
         `size`, in bytes, saves a question if it is known.
         """
 
-    def makedirs(self, path: str) -> None: ...
+    def makedirs(self, path: str, /) -> None: ...
 
     def lock(self, path: str, where: str) -> contextlib.AbstractContextManager[HeldLock]:
         """Holds the lock file `path`; it ends with its holder, however that ends. `where` is for messages.

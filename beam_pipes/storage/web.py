@@ -104,10 +104,7 @@ class _ReadOnly(ObjectStorage):
             path=path,
         )
 
-    _put = _send = _copy = _delete = _get = _refuse
-
-    def makedirs(self, path: str) -> None:
-        self._refuse(path)
+    _put = _send = _copy = _delete = _get = makedirs = _refuse
 
 
 class _WebReader(ObjectReader):

@@ -6,18 +6,20 @@ A build of a sample, as every runner does it: undisturbed, killed and rerun, or 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from beam_pipes.analysis.analyzer import BoundResult
 from beam_pipes.building.analysis.analyse import analyse
 from beam_pipes.building.analysis.declared import bind_results, bound_results
+from beam_pipes.building.analysis.job import AnalysisJob
+from beam_pipes.building.analysis.plan import AnalysisTask
 from beam_pipes.building.commit import commit
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import explain_change, read_fingerprint
 from beam_pipes.building.leftovers import build_lock
-from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare
+from beam_pipes.building.plan import BuildPlan, PlannedInput, make_plan, plan_input, prepare
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_job import ShardJob
 from beam_pipes.sources.record_batch import RecordBatch
@@ -177,16 +179,24 @@ def analyse_sample(order: BuildOrder) -> dict[str, BoundResult]:
     tell_progress("analysing the sample")
     declaration = order.handle.get()
     with build_lock(order.to):
-        given = plan_input(declaration, order.to)
-        analyse(declaration, order.to, given.source, generation=given.generation)
+        _analysed(declaration, order.to)
     return bound_results(declaration)
 
 
 def _analysed_plan(declaration: Declaration, to: str) -> BuildPlan:
-    given = plan_input(declaration, to)
-    if declaration.analyzers:
-        analyse(declaration, to, given.source, generation=given.generation)
+    given = _analysed(declaration, to) if declaration.analyzers else plan_input(declaration, to)
     return make_plan(declaration, to, planned_input=given)
+
+
+def _analysed(declaration: Declaration, to: str) -> PlannedInput:
+    given, job = plan_input(declaration, to), AnalysisJob(declaration, to)
+
+    def run_tasks(tasks: Sequence[AnalysisTask]) -> None:
+        for task in tasks:
+            job.run(task)
+
+    analyse(declaration, to, given.source, generation=given.generation, run_tasks=run_tasks)
+    return given
 
 
 def build_sample_on_bundles(order: BuildOrder) -> str:

@@ -116,7 +116,7 @@ def test_outputs_name_splits() -> None:
     declaration = declare(pipeline=DAGPipeline({stage: Input(str), Output("a"): stage, Output("b"): stage}))
 
     assert declaration.splits == ("a", "b")
-    assert declaration.declared_spec("b") == declaration.declared_spec("a")
+    assert declaration.declared_specs["b"] == declaration.declared_specs["a"]
     assert declare(split="dev").splits == ("dev",)
 
 

@@ -14,8 +14,7 @@ import pytest
 
 from beam_pipes import Cache, DataLoader, Declaration, Loader, build, declare, stage, write_cache
 from beam_pipes.building.checks import find_faults
-from beam_pipes.building.forecast import SavedPlan
-from beam_pipes.building.plan import make_plan
+from beam_pipes.building.plan import SavedPlan, make_plan
 from beam_pipes.cache import open_split
 from beam_pipes.engine.graph import Signature
 from beam_pipes.errors import CacheNotFoundError, DeclarationError, LoaderError

@@ -106,9 +106,7 @@ def check(path: Path) -> None:
             continue  # the engine then runs the rows
         examples = row_example(rows, types=types)
         assert repr(made.rows()) == repr(examples)
-        spec = declaration.declared_spec("train")
-        assert spec is not None
-        codec = ExampleCodec(spec)
+        codec = ExampleCodec(declaration.declared_specs["train"])
         try:
             encoded = codec.encode_columns(made.columns)
         except Exception:
@@ -186,8 +184,7 @@ def test_columns_of_json_are_those_of_each_row(data: st.DataObject, tmp_path_fac
         return  # the engine then runs the rows
     examples = row_example(read, **options)
     assert repr(made.rows()) == repr(examples)
-    spec = declaration.declared_spec("train")
-    assert spec is not None
+    spec = declaration.declared_specs["train"]
     try:
         encoded = ExampleCodec(spec).encode_columns(made.columns)
     except BeamPipesError:

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 import sample_declarations
 
-from beam_pipes.building.forecast import SavedPlan
-from beam_pipes.building.plan import make_plan, plan_input
+from beam_pipes.building.plan import SavedPlan, make_plan, plan_input
 from beam_pipes.building.references import load_declaration
 from beam_pipes.errors import PlanError, StalePlanError
 from beam_pipes.runners import LocalOptions, build

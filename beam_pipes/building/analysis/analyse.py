@@ -6,8 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
-from beam_pipes.building.analysis.declared import learned_by
-from beam_pipes.building.analysis.job import AnalysisJob, merge
+from beam_pipes.building.analysis.job import merge
 from beam_pipes.building.analysis.plan import AnalysisPlan, AnalysisTask, plan_analysis
 from beam_pipes.building.analysis.stored import discard
 from beam_pipes.building.declaration import Declaration
@@ -15,6 +14,8 @@ from beam_pipes.building.leftovers import mark_unfinished, writing
 from beam_pipes.errors import AnalysisError
 from beam_pipes.sources.source import SourcePlan
 from beam_pipes.storage.checked_json import JsonObject
+from beam_pipes.storage.local import storage_for
+from beam_pipes.storage.protocol import Storage
 
 # Runs tasks anywhere; afterwards all of their accumulators are stored.
 RunTasks = Callable[[Sequence[AnalysisTask]], None]
@@ -45,32 +46,24 @@ def analyse(
     source: SourcePlan,
     *,
     generation: int = 0,
-    run_tasks: RunTasks | None = None,
+    run_tasks: RunTasks,
 ) -> Analysed:
     """Computes the missing results of all analyzers, and binds all of them.
 
     Existing results (of earlier builds, or of a killed one) are reused once their bytes match their
-    checksums. `run_tasks` runs a round's tasks; by default they run in this process, one after the other.
-    Only for the holder of the build lock.
+    checksums. `run_tasks` runs a round's tasks. Only for the holder of the build lock.
 
     Raises what a source or a stage raised, `AnalysisError` if an analyzer failed.
     """
     started = time.monotonic()
-    if run_tasks is None:
-        job = AnalysisJob(declaration, root)
-
-        def run_tasks(tasks: Sequence[AnalysisTask]) -> None:
-            for task in tasks:
-                job.run(task)
-
-    merged = 0
+    storage, merged = storage_for(root), 0
     analysed: dict[str, int] = {}
     spent: dict[str, float] = {}
     checked: set[str] = set()
     tries = 0
 
     def what_is_there() -> AnalysisPlan:
-        while _drop_damaged(found := plan_analysis(declaration, root, source, generation=generation), checked):
+        while _drop_damaged(found := plan_analysis(declaration, root, source, generation=generation), checked, storage):
             pass
         return found
 
@@ -102,7 +95,7 @@ def analyse(
         {
             "name": planned.analyzer.name,
             "fingerprint": planned.fingerprint.digest,
-            "split": learned_by(declaration, planned.analyzer).split,
+            "split": declaration.learned[planned.analyzer.name].split,
             "num_shards": len(planned.shards),
             "analysed_shards": analysed.get(planned.analyzer.name, 0),
             "bytes": result.num_bytes,
@@ -115,15 +108,15 @@ def analyse(
     return Analysed(plan=plan, rows=rows, merged=merged, secs=time.monotonic() - started)
 
 
-def _drop_damaged(plan: AnalysisPlan, checked: set[str]) -> bool:
+def _drop_damaged(plan: AnalysisPlan, checked: set[str], storage: Storage) -> bool:
     """Removes results whose bytes have changed; returns whether there were any."""
     damaged = False
     for result in plan.results().values():
         if result.place not in checked:
-            if result.is_undamaged():
+            if result.is_undamaged(storage):
                 checked.add(result.place)
             else:
-                discard(result.place)
+                discard(storage, result.place)
                 damaged = True
     return damaged
 

@@ -123,7 +123,6 @@ def check_analyzers(declaration: Analysed) -> None:
             )
     for analyzer in analyzers:
         _check_input(declaration, analyzer, where)
-        learned_by(declaration, analyzer)
     held = {analyzer.name: _held_by(analyzer) for analyzer in analyzers}
     for unit in declaration.graph.units:
         _check_declared(held_results(unit.stage), analyzers, f"{where}: stage {unit.name!r}")

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import overload
 
 from beam_pipes.analysis.analyzer import Accumulator, Analyzer, BoundResult, fetch
-from beam_pipes.building.analysis.declared import learned_by
 from beam_pipes.building.analysis.plan import AnalysisReport, AnalysisTask, PlannedAnalyzer
 from beam_pipes.building.analysis.stored import DIRECTORY, Stored, discard, find_stored, scratch, store
 from beam_pipes.building.declaration import Declaration
@@ -100,7 +99,7 @@ class _Group:
 
     def __init__(self, declaration: Declaration, shard: SourceShard, analyzer: Analyzer) -> None:
         graph = analyzer.analysed_graph
-        self.learned = learned_by(declaration, analyzer)
+        self.learned = declaration.learned[analyzer.name]
         self.shard = shard
         self.accumulators: list[tuple[Analyzer, Accumulator]] = []
         self.records = 0
@@ -202,10 +201,11 @@ def merge(planned: PlannedAnalyzer) -> Stored | None:
     Reads and checks every accumulator first. If any was damaged, it is removed and the result is None. Repeating
     it gives the same bytes. Raises `AnalysisError` if the analyzer failed.
     """
+    storage = storage_for(planned.root)
     stored = [planned.accumulators[shard.index] for shard in planned.shards]
-    damaged = [each for each in stored if not each.is_undamaged()]
+    damaged = [each for each in stored if not each.is_undamaged(storage)]
     for each in damaged:
-        discard(each.place)
+        discard(storage, each.place)
     if damaged:
         return None
     analyzer = planned.analyzer

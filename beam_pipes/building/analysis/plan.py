@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 
 from beam_pipes.analysis.analyzer import Analyzer, BoundResult
-from beam_pipes.building.analysis.declared import bind_results, bound_results, learned_by
 from beam_pipes.building.analysis.stored import Stored, accumulator_place, find_stored, result_place
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.reading import ShardFigures, StageFigures
@@ -93,7 +92,7 @@ def fingerprint_analyzer(declaration: Declaration, analyzer: Analyzer, *, genera
     source = declaration.source
     read: dict[str, Fingerprint] = {name: fingerprint(stage) for name, stage in source.stages().items()}
     options = {"source": canonical_text([source.fingerprint_class(), source.fingerprint_config()])}
-    if learned := learned_by(declaration, analyzer).fingerprint_options():
+    if learned := declaration.learned[analyzer.name].fingerprint_options():
         options["split"] = canonical_text(learned)
     if analyzer.of is not None:
         options["seed"] = str(declaration.seed)
@@ -220,14 +219,15 @@ def plan_analysis(declaration: Declaration, root: str, source: SourcePlan, *, ge
 
     Writes nothing. Raises `DeclarationError` for configuration without a fingerprint.
     """
-    bind_results(declaration, {})
+    for analyzer in declaration.analyzers:
+        analyzer.result.bind(None, by_hand=False)
     storage = storage_for(root)
     names = tuple(shard.fingerprint() for shard in source.shards) if declaration.analyzers else ()
     planned: list[PlannedAnalyzer] = []
     waiting: dict[str, AnalysisError] = {}
-    left, before = list(declaration.analyzers), -1
-    while left and before != len(bound_results(declaration)):
-        before, waiting = len(bound_results(declaration)), {}
+    left, found_more = list(declaration.analyzers), True
+    while left and found_more:  # a result may be what another analyzer waits for
+        found_more, waiting = False, {}
         for analyzer in list(left):
             try:
                 found = fingerprint_analyzer(declaration, analyzer, generation=generation)
@@ -248,6 +248,7 @@ def plan_analysis(declaration: Declaration, root: str, source: SourcePlan, *, ge
             planned.append(each)
             if each.result is not None:
                 analyzer.result.bind(BoundResult(each.result.path, each.result.facts["digest"]), by_hand=False)
+                found_more = True
     return AnalysisPlan(root=root, source=source, analyzers=tuple(planned), waiting=waiting)
 
 

@@ -60,9 +60,8 @@ class Stored:
     def num_bytes(self) -> int:
         return sum(entry.bytes for entry in self.files)
 
-    def is_undamaged(self) -> bool:
+    def is_undamaged(self, storage: Storage) -> bool:
         """Reads everything, and compares it with its checksums."""
-        storage = storage_for(self.place)
         try:
             for entry in self.files:
                 crc = 0
@@ -125,9 +124,8 @@ def find_stored(storage: Storage, place: str, files: Mapping[str, FileStatus] | 
         return None
 
 
-def discard(place: str) -> None:
+def discard(storage: Storage, place: str) -> None:
     """Removes what is stored at `place`, the record first."""
-    storage = storage_for(place)
     storage.delete(f"{place}/{RECORD}")
     if storage.is_directory(place):
         storage.delete_tree(place)

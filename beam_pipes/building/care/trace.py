@@ -206,7 +206,7 @@ def _written(
     failure = None
     try:
         for split, values in columns.items():
-            spec = declaration.declared_spec(split)
+            spec = declaration.declared_specs.get(split)
             if declaration.kinds[split] == "example" and spec is None:
                 continue  # features are inferred from many records: a single one does not determine them
             codec = codec_for(declaration.kinds[split], spec=spec, proto=declaration.graph.output_type[split])
