@@ -63,8 +63,8 @@ ROOMS: dict[str, Room] = {
     "typed": Room(1, 2492, "declaring by functions, typed pipelines, DAGs", ENGINE | SOURCES),
     "building": Room(
         1,
-        8800,
-        "declaration → analysis → plan → shards → commit; `workers/` supervises processes, `care/` looks after caches",
+        8785,
+        "declaration → analysis → plan → shards → commit; `workers/` supervises processes",
         ENGINE | SOURCES | {"analysis"},
     ),
     "beam": Room(

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from beam_pipes.building.declaration import Declaration as Declaration
     from beam_pipes.building.expectation import expect as expect
     from beam_pipes.building.references import load_declaration as load_declaration
+    from beam_pipes.building.takedown import take_down as take_down
+    from beam_pipes.building.takedown import undo_takedown as undo_takedown
+    from beam_pipes.building.trace import explain_record as explain_record
+    from beam_pipes.building.trace import trace_record as trace_record
     from beam_pipes.identity.canonical import Asset as Asset
 
 # Programs that only look at a cache need none of them.
@@ -31,6 +35,8 @@ __getattr__, __dir__ = loaded_on_first_use(
         "declaration": "Declaration",
         "expectation": "expect",
         "references": "load_declaration",
+        "takedown": "take_down undo_takedown",
+        "trace": "explain_record trace_record",
     },
 )
 __all__ = __dir__()

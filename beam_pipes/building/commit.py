@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from beam_pipes.building.analysis.stored import CONTENT
-from beam_pipes.building.care.takedown import honouring_takedowns
 from beam_pipes.building.completion import (
     DEAD_LETTERS,
     Completion,
@@ -33,6 +32,7 @@ from beam_pipes.building.leftovers import writing
 from beam_pipes.building.limits import quarantined_snapshot
 from beam_pipes.building.reading import ERRORS_TOLD
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
+from beam_pipes.building.takedown import honouring_takedowns
 from beam_pipes.cache.reader import Cache
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.records import error_in_short

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import html
 import os
 import threading
 import time
@@ -82,20 +81,6 @@ class BuildProgress:
         }
         counts = {name: getattr(self.account, name) for name in ("read", "written", "dropped", "dead")}
         return {**value, "account": counts, "stages": units}
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: a bar, the words of `str`, and a table of the stages."""
-        rows = "".join(
-            f"<tr><th scope='row'>{html.escape(name)}</th><td>{unit.inputs:,}</td><td>{unit.kept:,}</td>"
-            f"<td>{unit.outputs:,}</td><td>{sum(unit.dropped.values()):,}</td><td>{unit.dead:,}</td></tr>"
-            for name, unit in self.account.units.items()
-        )
-        columns = "".join(f"<th scope='col'>{name}</th>" for name in ("stage", "in", "kept", "out", "dropped", "dead"))
-        words = html.escape(f"{self.shards_done} of {self.shards} source shards\n{self}").replace("\n", "<br>")
-        return (
-            f"<div><progress max='{self.shards}' value='{self.shards_done}'></progress><p>{words}</p>"
-            f"<table><thead><tr>{columns}</tr></thead><tbody>{rows}</tbody></table></div>"
-        )
 
     def __str__(self) -> str:
         lines = []
@@ -199,11 +184,6 @@ class Status:
     def to_json(self) -> dict[str, object]:
         value = dataclasses.asdict(dataclasses.replace(self, progress=None))
         return {**value, "progress": None if self.progress is None else self.progress.to_json()}
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the words of `str`, and the progress of an unfinished build."""
-        words = html.escape(str(self)).replace("\n", "<br>")
-        return f"<p>{words}</p>" + ("" if self.progress is None else self.progress._repr_html_())
 
     def __str__(self) -> str:
         if self.published is None:

@@ -17,7 +17,8 @@ from typing import IO, Annotated, get_args
 import typer
 from rich.table import Table
 
-from beam_pipes.building.care.takedown import (
+from beam_pipes.building.references import load_declaration
+from beam_pipes.building.takedown import (
     TakedownReport,
     learned_line,
     mark_gone,
@@ -26,9 +27,8 @@ from beam_pipes.building.care.takedown import (
     take_down,
     undo_takedown,
 )
-from beam_pipes.building.care.taken_down_records import SHOWN, TakedownState
-from beam_pipes.building.care.trace import RecordReport, RecordTrace, StageTrace, explain_record, trace_record
-from beam_pipes.building.references import load_declaration
+from beam_pipes.building.taken_down_records import SHOWN, TakedownState
+from beam_pipes.building.trace import RecordReport, RecordTrace, StageTrace, explain_record, trace_record
 from beam_pipes.cache import Cache
 from beam_pipes.commands.caches import console, dead_letters_table, statistics_text
 from beam_pipes.errors import DeclarationError

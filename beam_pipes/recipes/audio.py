@@ -29,7 +29,8 @@ from beam_pipes.sources.selection import FoundFile, Paths, select
 from beam_pipes.sources.tar import sample_file
 from beam_pipes.storage.local import is_remote
 from beam_pipes.transforms.audio.sound_files import AUDIO_SUFFIXES, UNREAD_SUFFIXES, Sound, convert, decoded
-from beam_pipes.transforms.audio.transcripts import (
+from beam_pipes.transforms.chat import kept_fields
+from beam_pipes.transforms.manifest_rows import (
     AUDIO_FIELDS,
     KALDI,
     TEXT_FIELDS,
@@ -39,7 +40,6 @@ from beam_pipes.transforms.audio.transcripts import (
     piece_of,
     rows_of_manifest,
 )
-from beam_pipes.transforms.chat import kept_fields
 from beam_pipes.typed import count, drop, stage
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from beam_pipes.recipes.media_files import SPLITS, MediaFiles, at_depth, folders
 from beam_pipes.recipes.written import Code, Common, Module, call, spelled
 from beam_pipes.sources.tar import has_field
 from beam_pipes.storage.local import is_remote
-from beam_pipes.transforms.audio.transcripts import FileRows, Row, rows_of_manifest
+from beam_pipes.transforms.manifest_rows import ManifestRows, Row, rows_of_manifest
 
 IMAGE_SUFFIXES = (".avif", ".bmp", ".heic", ".heif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 #: Fields that name the picture, that are its label, and its split; the first that the rows have is used.
@@ -43,7 +43,7 @@ _CAPTIONS = f"*.{CAPTION}"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class ImageRows(FileRows):
+class ImageRows(ManifestRows):
     """Rows about pictures, read on first use.
 
     `ImageRows(files=[Asset("pets/metadata.csv")], root="pets").fields("1.jpg")` → `{"file_name": "1.jpg", "text": …}`
@@ -51,7 +51,7 @@ class ImageRows(FileRows):
     Args:
         files: manifests, or files of text beside pictures (`1.txt` of `1.jpg`), whose field is `txt`.
         image_field: the field that names the picture.
-        root: see `FileRows`.
+        root: see `ManifestRows`.
     """
 
     image_field: str = "file_name"

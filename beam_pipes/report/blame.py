@@ -18,7 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
-from beam_pipes.building.care.taken_down_records import SnapshotRecords
+from beam_pipes.building.taken_down_records import SnapshotRecords
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.split import Split
 from beam_pipes.checks import integer

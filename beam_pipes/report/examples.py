@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from beam_pipes.building.care.trace import trace_record
 from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.trace import trace_record
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.split import Split
 from beam_pipes.errors import BeamPipesError

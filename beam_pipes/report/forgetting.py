@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from beam_pipes.building.analysis.stored import ACCUMULATORS, DIRECTORY, RESULTS
-from beam_pipes.building.care.takedown import published_manifests
-from beam_pipes.building.care.taken_down_records import SnapshotRecords
+from beam_pipes.building.takedown import published_manifests
+from beam_pipes.building.taken_down_records import SnapshotRecords
 from beam_pipes.cache.joined import COLUMNS
 from beam_pipes.checks import integer
 from beam_pipes.errors import CacheError, LoaderError, UnknownRecordError

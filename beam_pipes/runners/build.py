@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from beam_pipes.building.care.takedown import look_up_published
 from beam_pipes.building.checks import require_place
 from beam_pipes.building.commit import assets_are_there, link_assets, write_build_record
 from beam_pipes.building.declaration import Declaration
@@ -34,6 +33,7 @@ from beam_pipes.building.leftovers import (
 from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_task import ShardTask
+from beam_pipes.building.takedown import look_up_published
 from beam_pipes.cache import Cache
 from beam_pipes.checks import integer
 from beam_pipes.engine.account import Account

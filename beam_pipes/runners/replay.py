@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 
-from beam_pipes.building.care.takedown import look_up_published
 from beam_pipes.building.commit import link_shard
 from beam_pipes.building.completion import Completion, is_whole, read_completion, sizes_in
 from beam_pipes.building.declaration import Declaration
@@ -24,6 +23,7 @@ from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_job import prior_letters, replayed_letters
 from beam_pipes.building.shard_task import Prior, ShardTask
+from beam_pipes.building.takedown import look_up_published
 from beam_pipes.cache import Cache
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import CodeChangedError, ReplayError

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from beam_pipes.building.care.trace import trace_record
 from beam_pipes.building.references import load_declaration
+from beam_pipes.building.trace import trace_record
 from beam_pipes.cache import Cache
 from beam_pipes.commands import app
 from beam_pipes.errors import AnalysisError, DeclarationError, StageError

@@ -25,9 +25,9 @@ from beam_pipes import Loader
 from beam_pipes.beam import YAML_PROVIDERS, ReadFromCache, ReadFromSource, WriteToCache, lower
 from beam_pipes.beam import write_to_cache as written_by
 from beam_pipes.beam.encode import Encode, Encoded, Key
-from beam_pipes.building.care.takedown import take_down
 from beam_pipes.building.leftovers import collect as collect_garbage
 from beam_pipes.building.references import DeclarationHandle
+from beam_pipes.building.takedown import take_down
 from beam_pipes.cache import Cache, ExampleCodec, ExampleSpec, FeatureSpec
 from beam_pipes.errors import DeclarationError, ReconciliationError, SourceError
 from beam_pipes.publication.terms import Terms

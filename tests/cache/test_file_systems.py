@@ -25,7 +25,7 @@ def refuse(number):
 os.link, fcntl.flock = refuse(errno.{link}), refuse(errno.{lock})
 from beam_pipes.errors import BeamPipesError
 from beam_pipes.runners import LocalOptions, build
-from beam_pipes.building.care.takedown import take_down
+from beam_pipes.building.takedown import take_down
 from beam_pipes.commands import app
 """
 BUILD = "build('sample_declarations:words', sys.argv[1], options=LocalOptions(workers=2))\n"

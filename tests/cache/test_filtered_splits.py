@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipes import Loader, build, stage
-from beam_pipes.building.care.takedown import take_down
+from beam_pipes.building.takedown import take_down
 from beam_pipes.cache import Cache, FeatureSpec, write_cache
 from beam_pipes.cache.split import Split
 from beam_pipes.errors import (

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from beam_pipes import Loader, build, write_cache
-from beam_pipes.building.care.takedown import take_down
 from beam_pipes.building.leftovers import build_lock
+from beam_pipes.building.takedown import take_down
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.errors import CacheBusyError, CacheError, SpecError
 

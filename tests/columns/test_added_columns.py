@@ -13,7 +13,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from beam_pipes import Cache, FeatureSpec, Loader, add_column, build, stage, with_columns, write_cache
-from beam_pipes.building.care.takedown import take_down
+from beam_pipes.building.takedown import take_down
 from beam_pipes.columns import column_path
 from beam_pipes.errors import CacheError, CacheNotFoundError, DeclarationError, ExpectationError, ExportError
 from beam_pipes.export import export

@@ -10,7 +10,7 @@ import dedup_declarations
 import pytest
 from built_files import built_files
 
-from beam_pipes.building.care.trace import explain_record
+from beam_pipes.building.trace import explain_record
 from beam_pipes.cache import Cache
 from beam_pipes.errors import AnalysisError, DeclarationError
 from beam_pipes.identity.fingerprint import fingerprint

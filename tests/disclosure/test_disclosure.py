@@ -15,7 +15,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from typer.testing import CliRunner
 
 from beam_pipes import Cache, FeatureSpec, Loader, build, stage
-from beam_pipes.building.care.takedown import take_down
+from beam_pipes.building.takedown import take_down
 from beam_pipes.commands import app
 from beam_pipes.disclosure import FORMATS, Facts, disclose, facts_of, facts_of_run
 from beam_pipes.errors import ExportError, LoaderError

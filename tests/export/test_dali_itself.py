@@ -11,7 +11,7 @@ import pytest
 from dali_environment import ROOT, run_dali
 from test_exports import built
 
-from beam_pipes.building.care.takedown import take_down
+from beam_pipes.building.takedown import take_down
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.export.export import export_dali_index
 from beam_pipes.typed import Pipeline

@@ -18,7 +18,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from beam_pipes.building import Declaration
-from beam_pipes.building.care.takedown import take_down
+from beam_pipes.building.takedown import take_down
 from beam_pipes.cache import Cache, ExampleSpec, FeatureSpec
 from beam_pipes.errors import ExportError
 from beam_pipes.export import FORMATS, export

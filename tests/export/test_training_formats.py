@@ -16,7 +16,7 @@ from grain.sources import ArrayRecordDataSource
 from PIL import Image
 from test_exports import FEATURES, Everything, Utf8, built
 
-from beam_pipes.building.care.takedown import take_down
+from beam_pipes.building.takedown import take_down
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.cache.write_cache import write_cache
 from beam_pipes.errors import ExportError

@@ -10,13 +10,13 @@ from builds_in_processes import BUSY, start_build
 from fault_proxy import FaultProxy, at_random
 from object_stores import check_signatures, check_workers_share
 
-from beam_pipes.building.care.takedown import states_of_takedowns, take_down
 from beam_pipes.building.commit import commit
 from beam_pipes.building.leftovers import collect
 from beam_pipes.building.plan import make_plan, prepare
 from beam_pipes.building.progress import read_status
 from beam_pipes.building.references import load_declaration
 from beam_pipes.building.shard_job import ShardJob
+from beam_pipes.building.takedown import states_of_takedowns, take_down
 from beam_pipes.cache import Cache, storage_for
 from beam_pipes.cli import run
 from beam_pipes.commands import app

@@ -170,7 +170,7 @@ BUILD_AND_LOAD = """
 import sample_declarations
 from beam_pipes.cache import Cache
 from beam_pipes.loader import Loader, pack
-from beam_pipes.building.care.takedown import take_down
+from beam_pipes.building.takedown import take_down
 from beam_pipes.runners import LocalOptions, build
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from origin_caches import build_origins, declaration_of, number_of
 
 from beam_pipes.building import shard_output
-from beam_pipes.building.care.trace import explain_record, trace_record
+from beam_pipes.building.trace import explain_record, trace_record
 from beam_pipes.cache import Cache, ExampleCodec
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import CacheNotFoundError, ReconciliationError, UnknownRecordError

@@ -22,15 +22,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from origin_caches import build_origins, declaration_of
 
-from beam_pipes.building.care.takedown import (
+from beam_pipes.building.leftovers import remove_temporaries
+from beam_pipes.building.takedown import (
     AUDIT,
     LOCK_NAME,
     resolve_takedowns,
     take_down,
     undo_takedown,
 )
-from beam_pipes.building.care.trace import explain_record
-from beam_pipes.building.leftovers import remove_temporaries
+from beam_pipes.building.trace import explain_record
 from beam_pipes.cache import Cache, FeatureSpec, LocalStorage
 from beam_pipes.errors import (
     CacheNotFoundError,
@@ -410,7 +410,7 @@ class TestTheOverlay:
 
     @pytest.mark.parametrize("label", ["storage/staged", "storage/renamed"])
     def test_what_is_in_force_is_in_the_audit_record_whenever_it_is_killed(self, cache: Cache, label: str) -> None:
-        code = f"from beam_pipes.building.care.takedown import take_down; take_down({cache.path!r}, ['a.txt@14'])"
+        code = f"from beam_pipes.building.takedown import take_down; take_down({cache.path!r}, ['a.txt@14'])"
         killed = subprocess.run([sys.executable, "-c", code], env={**os.environ, kill_points.VARIABLE: label})
 
         assert killed.returncode == -signal.SIGKILL
@@ -423,7 +423,7 @@ class TestTheOverlay:
         take_down(cache.path, ["a.txt@14"], reason="r" * 5000)
         size = (Path(cache.path) / AUDIT).stat().st_size
         code = (
-            "import resource; from beam_pipes.building.care.takedown import take_down; "
+            "import resource; from beam_pipes.building.takedown import take_down; "
             f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size + 10}, {size + 10})); "
             f"take_down({cache.path!r}, ['a.txt@16'])"
         )

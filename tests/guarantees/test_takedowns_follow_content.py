@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from origin_caches import declaration_of, source_of
 
 from beam_pipes.building import Declaration
-from beam_pipes.building.care.takedown import (
+from beam_pipes.building.takedown import (
     AUDIT,
     mark_gone,
     resolve_takedowns,
@@ -26,7 +26,7 @@ from beam_pipes.building.care.takedown import (
     take_down,
     undo_takedown,
 )
-from beam_pipes.building.care.trace import explain_record
+from beam_pipes.building.trace import explain_record
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.errors import CorruptTakedownError, TakenDownNotFoundError
 from beam_pipes.lineage.takedown import FILE_NAME, Overlay, Takedown, read_overlay
@@ -277,7 +277,7 @@ class TestWholeFiles:
     ) -> None:
         take_down(people.path, ["u.txt"])
         people.write(u="ann bob new cat dan eve last")
-        with caplog.at_level(logging.WARNING, "beam_pipes.building.care.takedown"):
+        with caplog.at_level(logging.WARNING, "beam_pipes.building.takedown"):
             people.build()
 
         assert people.read == {"fay", "gil", "hal"}
@@ -440,7 +440,7 @@ def test_assets_that_were_learned_over_removed_records_are_named(
     assert json.loads(Path(people.path, AUDIT).read_text())["learned"] == {snapshot: ["assets/words"]}
 
     people.write(v="fay gil")
-    with caplog.at_level(logging.WARNING, "beam_pipes.building.care.takedown"):
+    with caplog.at_level(logging.WARNING, "beam_pipes.building.takedown"):
         people.build(analyzers=analyzers)
     assert (
         f"snapshot {people.cache.manifest.snapshot}: assets/words was learned from data that include removed records. "

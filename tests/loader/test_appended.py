@@ -22,8 +22,8 @@ from reference_loader import epoch_rows
 from waiting import eventually
 
 from beam_pipes import Loader, build, stage
-from beam_pipes.building.care.takedown import take_down
 from beam_pipes.building.leftovers import collect
+from beam_pipes.building.takedown import take_down
 from beam_pipes.cache import (
     Cache,
     ExampleCodec,

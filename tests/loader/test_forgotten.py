@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipes import Cache, DataLoader, Loader, build, stage
-from beam_pipes.building.care.takedown import take_down, undo_takedown
+from beam_pipes.building.takedown import take_down, undo_takedown
 from beam_pipes.cache import Split
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader import Mixture, PackingPlan, Windows, pack

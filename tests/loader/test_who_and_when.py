@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from origin_caches import build_origins
 
-from beam_pipes.building.care.takedown import take_down
+from beam_pipes.building.takedown import take_down
 from beam_pipes.cache import Cache
 from beam_pipes.errors import (
     CacheNotFoundError,

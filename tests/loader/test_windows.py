@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from loader_caches import write_split
 from origin_caches import build_origins
 
-from beam_pipes.building.care.takedown import take_down
+from beam_pipes.building.takedown import take_down
 from beam_pipes.cache import Cache, ExampleSpec, FeatureSpec, Split
 from beam_pipes.errors import LoaderError, StateMismatchError
 from beam_pipes.loader import BlockShuffle, Loader, Mixture, Windows, pack

@@ -18,7 +18,7 @@ import torch
 from typer.testing import CliRunner
 
 from beam_pipes import Cache, Loader, build, stage
-from beam_pipes.building.care.takedown import take_down, undo_takedown
+from beam_pipes.building.takedown import take_down, undo_takedown
 from beam_pipes.commands import app
 from beam_pipes.errors import CorruptRecordError, LoaderError
 from beam_pipes.loader import Windows, pack

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from beam_pipes import Cache, Declaration, FeatureSpec, Loader, Pipeline, add_column, build, declare, stage
-from beam_pipes.building.care.takedown import mark_gone, take_down
 from beam_pipes.building.leftovers import collect
+from beam_pipes.building.takedown import mark_gone, take_down
 from beam_pipes.commands import app
 from beam_pipes.errors import CacheError, LoaderError
 from beam_pipes.export.export import export

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from typer.testing import CliRunner
 
 from beam_pipes import Cache, Declaration, FeatureSpec, Loader, build, declare, stage
-from beam_pipes.building.care.trace import explain_record
+from beam_pipes.building.trace import explain_record
 from beam_pipes.cache.by_terms import count_by_terms
 from beam_pipes.commands import app
 from beam_pipes.errors import BeamPipesError, CorruptManifestError, DeclarationError, SourceError, SpecError

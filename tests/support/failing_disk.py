@@ -207,7 +207,7 @@ class Takedown(Job):
         shutil.copytree(self.scratch / "build" / "new", directory)
 
     def run(self, directory: Path) -> object:
-        from beam_pipes.building.care.takedown import take_down
+        from beam_pipes.building.takedown import take_down
 
         if not self.look(directory):
             take_down(directory, ["a.txt@0", "b.txt@0"], by="me")

@@ -17,4 +17,4 @@ from beam_pipes.transforms.audio.spectra import mel_filters as mel_filters
 from beam_pipes.transforms.audio.spectra import mel_to_hz as mel_to_hz
 from beam_pipes.transforms.audio.spectra import resample as resample
 from beam_pipes.transforms.audio.spectra import stft as stft
-from beam_pipes.transforms.audio.transcripts import Transcripts as Transcripts
+from beam_pipes.transforms.manifest_rows import Transcripts as Transcripts

@@ -14,7 +14,7 @@ import pytest
 from beam_pipes.errors import DatasetError
 from beam_pipes.identity.canonical import Asset
 from beam_pipes.transforms.audio import Transcripts
-from beam_pipes.transforms.audio.transcripts import Row, piece_of, rows_of_manifest
+from beam_pipes.transforms.manifest_rows import Row, piece_of, rows_of_manifest
 
 
 @pytest.fixture(autouse=True)

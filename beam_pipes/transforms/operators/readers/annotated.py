@@ -20,7 +20,7 @@ from beam_pipes.graph.tensors import Array
 from beam_pipes.sources.tar import SoundInfo, breaks_off
 from beam_pipes.storage.checked_json import JsonObject
 from beam_pipes.transforms.audio.sound_files import whole
-from beam_pipes.transforms.audio.transcripts import TOLERANCE_SECS, Row, json_rows
+from beam_pipes.transforms.manifest_rows import TOLERANCE_SECS, Row, json_rows
 from beam_pipes.transforms.operators.audio import Audio
 from beam_pipes.transforms.operators.readers.files import Described
 from beam_pipes.transforms.operators.readers.tfrecord import file_bytes

@@ -1,4 +1,4 @@
-"""Transcripts of sound files: manifests and texts, and the file or piece of a file that each row describes.
+"""Rows about files, in manifests and texts, and the file or the piece of a file that each row describes.
 
     {"audio_filepath": "clips/a.wav", "text": "to be", "speaker": 7}      JSON Lines, CSV or TSV
     {"audio_filepath": "long.wav", "offset": 1.5, "duration": 2, …}       a piece of a file, as in NeMo
@@ -9,8 +9,8 @@
     to be                                                                 a.txt or a.lab beside a.wav
     long-1 long 1.5 3.5                                                   segments, text and wav.scp of Kaldi
 
-`rows_of_manifest` reads them, each row with its place for messages; `Transcripts` finds the rows of a file; `piece_of`
-gives the part of the file that a row describes.
+`rows_of_manifest` reads them, each row with its place for messages; `Transcripts` finds the rows of a sound file;
+`piece_of` gives the part of the file that a row describes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Row(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class FileRows:
+class ManifestRows:
     """Rows about files, read on first use: transcripts of sound, or what is said about pictures.
 
     Args:
@@ -207,7 +207,7 @@ class FileRows:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Transcripts(FileRows):
+class Transcripts(ManifestRows):
     """Transcripts of sound files, read on first use.
 
     `Transcripts(files=[Asset("manifest.jsonl")]).rows("clips/a.wav")` → `[Row("manifest.jsonl:1", {"audio": …, …})]`
@@ -216,7 +216,7 @@ class Transcripts(FileRows):
         files: manifests (`.jsonl`, `.json`, `.csv`, `.tsv`), `*.trans.txt`, or texts beside sound files. Fingerprints
             cover their content.
         audio_field, text_field: of the rows.
-        root: see `FileRows`.
+        root: see `ManifestRows`.
     """
 
     audio_field: str = "audio"

@@ -17,8 +17,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from beam_pipes.building.care.taken_down_records import SnapshotRecords, TakedownState, require_found, require_known
 from beam_pipes.building.leftovers import writing
+from beam_pipes.building.taken_down_records import SnapshotRecords, TakedownState, require_found, require_known
 from beam_pipes.errors import CacheBusyError, DeclarationError, logger
 from beam_pipes.lineage.takedown import FILE_NAME, Overlay, Rows, Takedown, read_overlay
 from beam_pipes.publication.manifest import FILE_NAME as MANIFEST
@@ -30,7 +30,7 @@ from beam_pipes.storage.protocol import write_all
 AUDIT = "takedowns.jsonl"
 LOCK_NAME = ".takedown.lock"
 
-_log = logger("beam_pipes.building.care.takedown")
+_log = logger("beam_pipes.building.takedown")
 
 _LOCK_SECS = 600.0
 _POLL_SECS = 0.05
