@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from beam_pipes.typed import Pipeline as Pipeline
     from beam_pipes.typed import count as count
     from beam_pipes.typed import drop as drop
+    from beam_pipes.typed import load_once as load_once
     from beam_pipes.typed import observe as observe
     from beam_pipes.typed import stage as stage
 
@@ -48,6 +49,7 @@ _ROOM_OF_NAME = {
     "count": "typed",
     "declare": "face",
     "drop": "typed",
+    "load_once": "typed",
     "observe": "typed",
     "stage": "typed",
     "with_columns": "columns",

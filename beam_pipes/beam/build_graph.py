@@ -25,6 +25,7 @@ from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_task import BuildHeader, ShardTask, tasks_of
 from beam_pipes.building.workers.pool import WorkerPool
 from beam_pipes.building.workers.tasks import Watcher
+from beam_pipes.engine.resources import largest, resources_of
 
 
 class _ReadTask(beam.DoFn):  # type: ignore[misc]
@@ -61,8 +62,11 @@ def build_graph(
     the parts of shards that a runner broke apart are shuffled.
     """
     header = dataclasses.replace(header, launch=secrets.token_hex(8))
-    if handle.get().record_limits:
-        committed = _spread(root, tasks, header) | "Build source shards" >> beam.ParDo(BuildShards(handle, header))
+    declaration = handle.get()
+    resources = resources_of(declaration.graph.units)
+    if declaration.record_limits:
+        whole = beam.ParDo(BuildShards(handle, header)).with_resource_hints(**largest(resources.values()).hints())
+        committed = _spread(root, tasks, header) | "Build source shards" >> whole
         return _published(root, (committed,), header)
     return write_snapshot(root, shard_batches(root, handle, tasks, header), handle, header)
 
@@ -91,8 +95,13 @@ def shard_batches(
     """
     read = beam.ParDo(ReadShards(handle, header)).with_output_types(ShardBatch)
     batches = _spread(root, tasks, header) | "Read source" >> read
-    for position, unit in enumerate(handle.get().graph.units):
-        batches = batches | unit.name >> beam.ParDo(run_unit(handle, position)).with_output_types(ShardBatch)
+    units = handle.get().graph.units
+    resources = resources_of(units)
+    for position, unit in enumerate(units):
+        step = beam.ParDo(run_unit(handle, position)).with_output_types(ShardBatch)
+        if unit.name in resources:  # an environment of its own, so that no runner fuses it with its neighbours
+            step = step.with_resource_hints(**resources[unit.name].hints())
+        batches = batches | unit.name >> step
     return batches
 
 

@@ -33,6 +33,7 @@ from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import GraphRunner, OnError, UnitRunner
 from beam_pipes.engine.graph import Graph, Signature, Stage, brief, describe, graph_of, mismatch
 from beam_pipes.engine.records import Batch, Failure
+from beam_pipes.engine.resources import resources_of
 from beam_pipes.engine.statistics import Counter, Histogram
 from beam_pipes.errors import DeclarationError, TypeMismatchException
 
@@ -104,8 +105,9 @@ def lower(
             draw the same.
         batch_records, batch_bytes: how many elements, and about how many bytes of them, travel as one batch. A batch
             ends with its bundle. 1 record gives the least latency; a stage with `transform_batch` benefits from more.
-        resource_hints: unit → Beam's resource hints for it alone, `{"Embed": {"accelerator": …}}`. It becomes a step of
-            its own, as with `{"Embed": {}}`. For all of them call `lower(…).with_resource_hints(…)`.
+        resource_hints: unit → Beam's resource hints for it alone, `{"Embed": {"accelerator": …}}`, in addition to the
+            `resources` that it declares. It becomes a step of its own, as with `{"Embed": {}}`. For all of them call
+            `lower(…).with_resource_hints(…)`.
 
     Raises `DeclarationError` for options that do not combine, `TypeMismatchException` if the collection or an
     element is of another type than the pipeline takes; in the job `StageError` for an element that fails.
@@ -125,7 +127,10 @@ def lower(
                 f"lower: resource_hints names {name!r}; the units of {graph.name!r} are {', '.join(names)}."
             )
     work = _Work(pipeline, seed, on_error, record_id or text_of_element, batch_records, batch_bytes)
-    return _Lower(graph, work, resource_hints=resource_hints or {})
+    hints: dict[str, Mapping[str, object]] = {name: each.hints() for name, each in resources_of(graph.units).items()}
+    for name, own in (resource_hints or {}).items():
+        hints[name] = {**hints.get(name, {}), **own}
+    return _Lower(graph, work, resource_hints=hints)
 
 
 class _Work(NamedTuple):

@@ -11,6 +11,7 @@ from beam_pipes.engine.account import NO_OUTPUT, UnitAccount
 from beam_pipes.engine.graph import Graph, Produced, Ref, Signature, Unit, brief
 from beam_pipes.engine.ownership import taken
 from beam_pipes.engine.records import Batch, Column, Failure, Left, RecordContext, ShownContext, Table, set_context
+from beam_pipes.engine.resources import Resources
 from beam_pipes.engine.stage_values import NOTHING as _NOTHING
 from beam_pipes.engine.stage_values import Direct, Outputs, combined
 from beam_pipes.engine.statistics import Statistic, checked_statistics
@@ -79,6 +80,9 @@ class UnitRunner:
         self._without_output = unit.name, NO_OUTPUT
         self._full_names: dict[str, str] = {}
         self._most_inputs: int | None = None
+        asked = getattr(stage, "resources", None)
+        #: What a call needs of the machine; it waits until that is free.
+        self.resources = None if asked is None else Resources.of(asked, stage=unit.name)
         #: Whether nothing needs a record's inputs after this unit, so that they may be released once used.
         self.is_last_reader = False
 
@@ -88,6 +92,13 @@ class UnitRunner:
 
     def run(self, batch: Batch) -> None:
         """Computes this unit's columns for every record of `batch` that has not failed before."""
+        if self.resources is None:
+            self._run_in_turn(batch)
+            return
+        with self.resources.held():
+            self._run_in_turn(batch)
+
+    def _run_in_turn(self, batch: Batch) -> None:
         if self._runs is None:
             self._run(batch)
             return

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from beam_pipes.building.references import DeclarationHandle
+from beam_pipes.engine.resources import resources_of
 from beam_pipes.errors import DeclarationError
 from beam_pipes.extras import require
 from beam_pipes.runners.options import (
@@ -153,9 +155,19 @@ class DataflowOptions(BeamOptions):
         return DataflowJob(job, beam_args)
 
     def check(self, root: str, source: Source, handle: Sendable) -> None:
-        """Raises `DeclarationError` for what workers in the cloud cannot see: local files, code of a script."""
+        """Raises `DeclarationError` for what workers in the cloud cannot see: local files, code of a script; and for a
+        GPU of no type.
+        """
         require_remote(self.NAME, root, source, workers="workers in the cloud")
         handle.require_portable()
+        asked = resources_of(handle.get().graph.units) if isinstance(handle, DeclarationHandle) else {}
+        for name, each in asked.items():
+            if "gpu" in each.amounts and each.gpu_type is None:
+                raise DeclarationError(
+                    f"dataflow: stage {name!r} asks for a GPU, and Dataflow needs to know which. Write "
+                    'resources={"gpu": 1, "gpu_type": "nvidia-l4", …}, with a type that the region has.',
+                    stage=name,
+                )
 
 
 class DataflowJob:

@@ -36,6 +36,7 @@ from beam_pipes.typed.dag import Input as Input
 from beam_pipes.typed.dag import Output as Output
 from beam_pipes.typed.function_stage import FunctionStage as FunctionStage
 from beam_pipes.typed.function_stage import stage as stage
+from beam_pipes.typed.models import load_once as load_once
 from beam_pipes.typed.pipeline import Key as Key
 from beam_pipes.typed.pipeline import Pipeline as Pipeline
 from beam_pipes.typed.pipeline import make_sequence_example as make_sequence_example

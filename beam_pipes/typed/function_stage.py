@@ -11,16 +11,15 @@ import difflib
 import dis
 import functools
 import inspect
-import itertools
-import sys
 import types
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast, overload
 
 from beam_pipes.engine.account import NO_OUTPUT
 from beam_pipes.engine.graph import Signature, beam_transform_advice, brief
 from beam_pipes.engine.ownership import taken
 from beam_pipes.engine.records import Left, RecordContext, Table, current_context
+from beam_pipes.engine.resources import Resources
 from beam_pipes.engine.stage_values import Direct
 from beam_pipes.errors import DeclarationError, InvalidTransformOutputException, InvalidTypeSignatureException
 from beam_pipes.format.spec import UNCHANGEABLE, Record
@@ -35,6 +34,7 @@ from beam_pipes.typed.annotated import (
     single_class,
     taken_classes,
 )
+from beam_pipes.typed.models import Batching, importable
 from beam_pipes.typed.pipeline import Pipeline, generator_of
 from beam_pipes.typed.while_running import Drop
 
@@ -51,7 +51,8 @@ _FILLED_IN: Mapping[str, Callable[[RecordContext], Any]] = {
 }
 
 # The parameters of `stage(...)` itself; every other keyword is an option of the function.
-_OWN_OPTIONS = ("name", "version", "on_error", "record_timeout_secs", "record_memory_bytes")
+_BATCHING = ("batch_tokens", "tokens_of", "batch_bytes")
+_OWN_OPTIONS = ("name", "version", "on_error", "record_timeout_secs", "record_memory_bytes", "resources", *_BATCHING)
 
 
 class FunctionStage(Pipeline, Generic[P, R]):
@@ -139,6 +140,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
             "FunctionStage[..., R]", object.__new__(type(self))
         )  # not `copy`, which does not copy importable objects
         vars(made).update({**self.__getstate__(), **attributes})
+        vars(made).pop("_batching", None)  # made of what may have changed
         return made
 
     def missing_options(self) -> list[str]:
@@ -310,14 +312,14 @@ class FunctionStage(Pipeline, Generic[P, R]):
         return config
 
     def __reduce__(self) -> str | tuple[object, ...]:
-        if _found(self.__module__, self.__qualname__) is self:
+        if importable(self.__module__, self.__qualname__) is self:
             return self.__qualname__  # by reference: unpickling imports the module
         state = {
             name: value
             for name, value in vars(self).items()
             if name in ("name", "options", "types", "gives_fields", *_OWN_OPTIONS)
         }
-        named = _found(self.__module__, getattr(self.function, "__qualname__", ""))
+        named = importable(self.__module__, getattr(self.function, "__qualname__", ""))
         if isinstance(named, FunctionStage) and named.function is self.function:
             return _changed, (named, state)
         # By value, a function has only the globals that its code reads: names in its annotations may be missing there.
@@ -341,6 +343,10 @@ class BatchedFunctionStage(FunctionStage[P, R]):
                 "to a single record. Leave batched=True out, or do this in a separate stage.",
                 stage=self.name,
             )
+
+    def check_batching(self) -> None:
+        """Raises `DeclarationError` for limits of batches that are none."""
+        assert self._batching
 
     def transform(self, input_object: object) -> list[object]:
         (produced,) = self._results([input_object])
@@ -375,7 +381,15 @@ class BatchedFunctionStage(FunctionStage[P, R]):
         of_columns: Callable[..., Table | None] | None = getattr(self.function, "of_columns", None)
         return None if of_columns is None else lambda table: of_columns(table, **self.options)
 
+    @functools.cached_property
+    def _batching(self) -> Batching[object]:
+        own = {name.removeprefix("batch_"): getattr(self, name, None) for name in _BATCHING}
+        return Batching(self.name, tokens=own["tokens"], tokens_of=own["tokens_of"], bytes_=own["bytes"])
+
     def _results(self, inputs: list[object]) -> list[object]:
+        return self._batching.call(self._results_of_batch, inputs)
+
+    def _results_of_batch(self, inputs: Sequence[object]) -> list[object]:
         produced = self.function(inputs, **self.options)  # type: ignore[arg-type]
         if not isinstance(produced, Iterable) or isinstance(produced, str | bytes | Mapping):
             self._wrong_batch(len(inputs), brief(produced))
@@ -408,6 +422,10 @@ def stage(
     on_error: OnError | None = ...,
     record_timeout_secs: float | None = ...,
     record_memory_bytes: float | None = ...,
+    resources: Mapping[str, object] | None = ...,
+    batch_tokens: int | None = ...,
+    tokens_of: Callable[[Any], int] | None = ...,
+    batch_bytes: int | None = ...,
 ) -> Callable[[Callable[P, R]], FunctionStage[P, R]]: ...
 def stage(
     function: Callable[..., object] | None = None, /, *, batched: bool | None = None, **options: object
@@ -431,6 +449,14 @@ def stage(
         version: raise it when the stage means something else although its code looks the same.
         on_error: "fail", "drop" or "dead_letter" for this stage; the build's policy otherwise.
         record_timeout_secs, record_memory_bytes: limits for one record; the build's otherwise.
+        resources: what one call needs of a machine, `{"gpu": 1, "gpu_type": "nvidia-l4", "ram_gb": 16, "cpu": 4}`, each
+            optional. As many calls run at once as the machine has room for, at least one, whichever processes and
+            builds they are of. On Beam's runners the stage is a step of its own, with these as resource hints. Its
+            first call in a process has no limits for one record: models are loaded and compiled in it.
+        batch_tokens, tokens_of: with `batched`, at most so many tokens at once, counted as in a padded array (records
+            times the longest); `tokens_of(record)` says how many a record has.
+        batch_bytes: with `batched`, at most so many bytes of records at once. A call for which memory runs out is
+            repeated with half of its records.
         **options: values of the function's other parameters. They are part of the stage's fingerprint; a file is passed
             as `Asset("vocab.txt")`, so that its content counts.
 
@@ -450,7 +476,20 @@ def stage(
     if options:
         made = made.bind(**options)
     own = {name: value for name, value in own.items() if value is not None}
-    return made.changed(**own) if own else made
+    if not own:
+        return made
+    made = made.changed(**own)
+    if "resources" in own:
+        Resources.of(own["resources"], stage=made.name)
+    if isinstance(made, BatchedFunctionStage):
+        made.check_batching()
+    elif of_batches := [name for name in _BATCHING if name in own]:
+        raise DeclarationError(
+            f"stage {made.name!r}: {of_batches[0]} limits the batches of a batched stage, and this one takes single "
+            "records. Write @stage(batched=True), and take a list of records.",
+            stage=made.name,
+        )
+    return made
 
 
 def as_stage(function: object, *, batched: bool | None = None) -> FunctionStage[..., object]:
@@ -523,20 +562,6 @@ def _leave(dropped: Drop, context: RecordContext | None) -> None:
 def is_example_by_fields(classes: Classes | None) -> bool:
     """Whether outputs of these classes are stored by their fields."""
     return bool(classes) and all(has_fields(cls) for cls in classes or ())
-
-
-def _found(module: str, qualname: str) -> object:
-    """The object of this name in an importable module; None if the module's code travels by value.
-
-    That is `__main__`, which other processes lack, and modules registered with cloudpickle.
-    """
-    cloudpickle = sys.modules.get("cloudpickle")
-    registered = {"__main__", *(cloudpickle.list_registry_pickle_by_value() if cloudpickle is not None else ())}
-    packages = itertools.accumulate(module.split("."), "{}.{}".format)
-    found: object = None if registered.intersection(packages) else sys.modules.get(module)
-    for part in qualname.split("."):
-        found = getattr(found, part, None)
-    return found
 
 
 def _changed(named: FunctionStage[..., object], state: Mapping[str, object]) -> FunctionStage[..., object]:

@@ -56,7 +56,8 @@ class Pipeline(abc.ABC):
 
     Class attributes a stage may set: `version` (raise it when the meaning changes in a way its code does not show),
     `on_error` ("fail", "drop" or "dead_letter"; default: the build's), `record_timeout_secs` and `record_memory_bytes`
-    (how long it may work on one record, and how much memory that may take; default: the build's), and a method
+    (how long it may work on one record, and how much memory that may take; default: the build's), `resources` (what a
+    call needs of a machine, see `stage`), and a method
     `transform_batch(inputs)` that returns a list with one list of outputs per input, for stages whose work vectorises.
     Where `transform_batch` fails, the inputs are given to `transform` one by one; it cannot draw random numbers.
 
@@ -76,6 +77,8 @@ class Pipeline(abc.ABC):
     #: Limits for one record in this stage; None takes the build's, `math.inf` means unlimited.
     record_timeout_secs: float | None = None
     record_memory_bytes: float | None = None
+    #: What one call needs of a machine, `{"gpu": 1, "ram_gb": 16}`; None: calls run on all cores. See `stage`.
+    resources: Mapping[str, object] | None = None
     #: Whether the statistics are those given to `_set_stats`; False for a class that overrides `get_stats`.
     stats_are_set = True
     #: Whether several threads may run one instance at once: `transform` keeps nothing on `self`.

@@ -16,6 +16,8 @@ from beam_workers import BeamWorkers, beam_workers, wait_for
 from built_files import built_files
 from flink_cluster import JARS, FlinkCluster
 from gcs_emulator import new_bucket, running
+from model_declarations import INPUT_VARIABLE as MODEL_INPUT
+from model_declarations import write_lines
 from portable_declarations import PACE_VARIABLE, RECORDS_PER_FILE, write_files
 from running_jobs import RunningCommand, beam_pipes, command_of, completions, running_command
 from sample_declarations import INPUT_VARIABLE
@@ -86,6 +88,23 @@ def test_a_session_cluster_with_a_pool_of_workers_gives_the_same_bytes(
     assert cluster.states("words") == ["FINISHED"]
     [job] = cluster.jobs("words")
     assert max(vertex["parallelism"] for vertex in cluster.get(f"/jobs/{job['jid']}")["vertices"]) == 2
+
+
+def test_the_step_of_a_model_is_a_task_of_its_own_and_gives_the_same_bytes(
+    job_server: str, cluster: FlinkCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_lines(tmp_path / "input")
+    monkeypatch.setenv(MODEL_INPUT, str(tmp_path / "input"))
+    build("model_declarations:scored", tmp_path / "local", options=LocalOptions(workers=1))
+
+    options = FlinkOptions(job_endpoint=job_server, flink_master=cluster.rest, parallelism=2, job_name="scored")
+    build("model_declarations:scored", tmp_path / "flink", options=options)
+
+    assert built_files(tmp_path / "flink") == built_files(tmp_path / "local")
+    [job] = cluster.jobs("scored")
+    names = " ".join(vertex["name"] for vertex in cluster.get(f"/jobs/{job['jid']}")["vertices"])
+    # Beam's name of a fused stage lists what it runs.
+    assert re.search(r"\[\d+\]\{?score\}?", names), names
 
 
 @stage

@@ -18,6 +18,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_job_api_pb2
 from beam_workers import BeamWorkers, beam_workers, wait_for, watched_memory
 from built_files import built_files
+from model_declarations import INPUT_VARIABLE as MODEL_INPUT
+from model_declarations import write_lines
 from portable_declarations import (
     CLICKS_VARIABLE,
     INPUT_VARIABLE,
@@ -45,6 +47,7 @@ REFERENCE = "sample_declarations:words"
 PACED = "portable_declarations:paced"
 ANALYSED = "portable_declarations:analysed"
 GROUPED = "portable_declarations:grouped"
+SCORED = "model_declarations:scored"
 
 # Beam's worker in the submitting process leaves threads that end with an exception where their job fails.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -153,6 +156,18 @@ def test_shards_whose_batches_a_shuffle_has_torn_apart_are_put_together(
         write_snapshot(pipeline, shuffled, handle, plan.header)
 
     assert built_files(tmp_path / "torn") == expected
+
+
+def test_the_step_of_a_model_is_cut_from_the_others_and_gives_the_same_bytes(
+    prism: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_lines(tmp_path / "input")
+    monkeypatch.setenv(MODEL_INPUT, str(tmp_path / "input"))
+    build(SCORED, tmp_path / "local", options=LocalOptions(workers=1))
+
+    build(SCORED, tmp_path / "portable", options=PortableOptions(job_endpoint=prism))
+
+    assert built_files(tmp_path / "portable") == built_files(tmp_path / "local")
 
 
 def test_dead_letters_are_the_same(prism: str, text_input: Path, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from dataflow_stand_in import JOB_ID, DataflowStandIn, canonical
 from running_jobs import beam_pipes, running_command
 
 from beam_pipes.cache import Cache
-from beam_pipes.errors import BuildError, JobLostError, WorkerEnvironmentError
+from beam_pipes.errors import BuildError, DeclarationError, JobLostError, WorkerEnvironmentError
 from beam_pipes.runners import DataflowOptions, LocalOptions, beam_job, build, read_jobs
 from beam_pipes.runners.preflight import WorkerEnvironment, make_worker_environment, source_distribution
 
@@ -94,7 +94,18 @@ def grouped_of(place):
     return declare("groups", TextLines(place), steps, features=features, key="first", num_shards=2)
 
 
+@stage(batched=True, resources={"gpu": 1, "gpu_type": "nvidia-l4", "ram_gb": 16})
+def embedded(lines: list[str]) -> list[dict]:
+    return [{"text": line} for line in lines]
+
+
+def modelled_of(place, *stages):
+    return declare("models", TextLines(place), list(stages), features={"text": FeatureSpec("str")})
+
+
 declaration = declared("%(place)s")
+modelled = modelled_of("%(place)s", embedded)
+of_no_type = modelled_of("%(place)s", stage(embedded, resources={"gpu": 1}))
 grouped = grouped_of("%(place)s")
 '''
 
@@ -239,6 +250,33 @@ def test_a_list_with_a_transform_is_staged_and_builds_the_same_bytes(
     assert {"Read source", "keyed", "GroupByKey", "joined", "Write to cache"} <= set(
         steps_of(tmp_path / "staged" / "pipeline.pb")
     )
+
+
+def test_the_step_of_a_model_asks_dataflow_for_its_accelerator_and_memory(bucket: Any, package: Path) -> None:
+    from apache_beam.portability import common_urns
+    from apache_beam.portability.api import beam_runner_api_pb2
+
+    bucket.blob("input/0.txt").upload_from_string("some words\n")
+    with DataflowStandIn(lambda request: False).serving() as stand_in:
+        options = options_for(stand_in, bucket, package)
+        with pytest.raises(DeclarationError, match="dataflow: stage 'embedded' asks for a GPU, and Dataflow needs to"):
+            build("cloud_words:of_no_type", f"gs://{bucket.name}/cache", options=options)
+        assert stand_in.num_jobs == 0
+        with pytest.raises(BuildError, match="Nothing was published"):
+            build("cloud_words:modelled", f"gs://{bucket.name}/cache", options=options)
+
+    [staged] = [blob for blob in bucket.client.list_blobs(bucket) if blob.name.endswith("/pipeline.pb")]
+    components = beam_runner_api_pb2.Pipeline.FromString(staged.download_as_bytes()).components
+    hints = {
+        each.unique_name: dict(components.environments[each.environment_id].resource_hints)
+        for each in components.transforms.values()
+        if each.environment_id
+    }
+    assert hints.pop("embedded") == {
+        common_urns.resource_hints.ACCELERATOR.urn: b"type:nvidia-l4;count:1;install-nvidia-driver",
+        common_urns.resource_hints.MIN_RAM_BYTES.urn: b"16000000000",
+    }
+    assert hints["Read source"] == hints["Write shards"] == {} and not any(hints.values())
 
 
 def like_golden(request: dict[str, Any], name: str, bucket: str, *, steps: Sequence[str] = ()) -> None:

@@ -14,6 +14,7 @@ subtracted afterwards. On a machine with five times as much work as cores, that 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -126,6 +127,12 @@ class GuardedJob:
         self._runner: GraphRunner = graph_runner(declaration)
         for unit in self._runner.units:
             unit.show_index_in(cell.index_cell)
+        # Held here, before the supervisor looks: to wait for a GPU is not a record's time.
+        self._resources = [unit.resources for unit in self._runner.units]
+        for unit in self._runner.units:
+            unit.resources = None
+        #: Stages with resources load or compile a model in the first call of a process, for which no limit is meant.
+        self._cold = {position for position, asked in enumerate(self._resources) if asked is not None}
         self._piece_records = 1  # adjusted by each piece, of whatever source shard
 
     def run(self, task: ShardTask, *, journal: ShardJournal, care: Care, tell: Tell) -> ShardReport:
@@ -172,9 +179,14 @@ class GuardedJob:
             for record in task.quarantined:
                 if record.unit == unit.name and record.ordinal in ordinals:
                     unit.reject(batch, ordinals.index(record.ordinal), record.error())
-            self._cell.enter(position, ordinals, self._figures.memory_bytes())
-            self._runner.run_unit(position, batch)
-            self._cell.leave()
+            resources = self._resources[position]
+            with contextlib.nullcontext() if resources is None else resources.held():
+                if position not in self._cold:
+                    self._cell.enter(position, ordinals, self._figures.memory_bytes())
+                self._runner.run_unit(position, batch)
+                self._cell.leave()
+            if ordinals:
+                self._cold.discard(position)
             clock.mark(unit.name)
 
 
