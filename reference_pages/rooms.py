@@ -41,13 +41,13 @@ ROOMS: dict[str, Room] = {
     "checks": Room(
         1, 240, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}
     ),
-    "storage": Room(1, 3815, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
+    "storage": Room(1, 3835, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
     "format": Room(1, 3604, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
     "publication": Room(
         1, 1139, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
     ),
     "lineage": Room(1, 1000, "where a record came from; takedown", {"storage", "format", "publication"} | BASE),
-    "cache": Room(1, 4468, "reading a cache: snapshots, splits, columns, mapped shards", REST),
+    "cache": Room(1, 4475, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 2152, "graphs of units, their execution, statistics, resources of stages", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 7242, "raw input → source shards → batches of records", ENGINE),
@@ -102,7 +102,7 @@ ROOMS: dict[str, Room] = {
     "tft": Room(2, 1300, "tensorflow-transform: learning, applying", ENGINE | {"analysis", "typed"}),
     "graph": Room(
         2,
-        8072,
+        8076,
         "declaring by a graph of operators; running it",
         ENGINE | SOURCES | {"typed", "loader", "building", "on_device"},
     ),
@@ -158,7 +158,7 @@ ROOMS: dict[str, Room] = {
         ENGINE | SOURCES | {"analysis", "building", "loader", "report", "transforms"},
     ),
     "telemetry": Room(
-        3, 1293, "watching loaders of every kind, measuring their stages", CACHE | {"loader", "on_device", "map_style"}
+        3, 1301, "watching loaders of every kind, measuring their stages", CACHE | {"loader", "on_device", "map_style"}
     ),
     "commands": Room(
         3,

@@ -60,7 +60,7 @@ from beam_pipes.sources.byte_stream import codec_of
 from beam_pipes.sources.digests import DIGESTS_NAME, DigestCache
 from beam_pipes.sources.source import SourcePlan
 from beam_pipes.storage.checked_json import JsonValue, strict_json
-from beam_pipes.storage.local import directory_path, storage_for
+from beam_pipes.storage.local import directory_path, output_file, storage_for
 from beam_pipes.storage.locks import reached
 
 # Undeclared features are inferred from `INFER_EXAMPLES` of each split, or from this many records.
@@ -365,10 +365,8 @@ class SavedPlan:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the plan as JSON."""
         fields = {**dataclasses.asdict(self), "fingerprint": self.fingerprint.to_json(), "version": _SAVED_VERSION}
-        try:
-            Path(path).expanduser().write_text(strict_json(fields, indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise PlanError(f"the plan cannot be saved as {os.fspath(path)!r}: {error.strerror or error}.") from error
+        with output_file(Path(path).expanduser()) as file:
+            file.write(strict_json(fields, indent=1) + "\n")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SavedPlan:

@@ -25,7 +25,7 @@ from beam_pipes.lineage.lineage import lineage_file, num_lineage_files
 from beam_pipes.publication.manifest import FILE_NAME, Manifest
 from beam_pipes.publication.publish import SCHEMA, read_manifest, snapshot_directory
 from beam_pipes.storage.checked_json import canonical_json
-from beam_pipes.storage.local import storage_for
+from beam_pipes.storage.local import storage_for, writing_to
 from beam_pipes.storage.protocol import Storage, in_parallel
 
 SIGNATURE = "signature.json"
@@ -69,8 +69,8 @@ def sign(path: str | os.PathLike[str], *, key: str | os.PathLike[str], snapshot:
         key: a file with a private key: PEM (PKCS #8), or as `ssh-keygen -t ed25519` writes it. Ed25519, ECDSA or RSA.
             The passphrase of an encrypted one is taken from BEAM_PIPES_KEY_PASSPHRASE.
 
-    Raises `CorruptCacheError` if the snapshot is damaged, `SignatureError` for a key that cannot be read, and
-    `MissingExtraError` without securesystemslib (extra `sign`).
+    Raises `CorruptCacheError` if the snapshot is damaged, `SignatureError` for a key that cannot be read, `OutputError`
+    if the signature cannot be written, and `MissingExtraError` without securesystemslib (extra `sign`).
     """
     root = os.path.expanduser(os.fspath(path))
     storage = storage_for(root)
@@ -90,7 +90,9 @@ def sign(path: str | os.PathLike[str], *, key: str | os.PathLike[str], snapshot:
     except SignatureError:
         pass  # none yet, or one that says nothing about this snapshot
     made = envelope.sign(signer_of(private))
-    storage.replace(os.path.join(directory, SIGNATURE), canonical_json(envelope.to_dict()))
+    target = os.path.join(directory, SIGNATURE)
+    with writing_to(target):
+        storage.replace(target, canonical_json(envelope.to_dict()))
     return str(made.keyid)
 
 

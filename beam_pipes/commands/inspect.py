@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import numpy as np
@@ -23,7 +22,7 @@ from beam_pipes.cache import Cache
 from beam_pipes.commands import MODULES_HELP, TOKENS_HELP
 from beam_pipes.commands.caches import console
 from beam_pipes.errors import DeclarationError
-from beam_pipes.storage.local import writing_to
+from beam_pipes.storage.local import output_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -189,8 +188,8 @@ def show_loader(
     ids = [] if vocabulary is None else token_features(cache, chosen.name)
     if html is not None:
         page = loader_html(loader, num_rows=num_rows, vocabulary=vocabulary, tokens=ids)
-        with writing_to(html):
-            Path(html).write_text(page, encoding="utf-8", errors="backslashreplace")
+        with output_file(html, errors="backslashreplace") as file:
+            file.write(page)
         console.print(f"{html}: {loader.description.title}", markup=False)
         return
     console.print(loader.describe(), markup=False)
@@ -240,8 +239,8 @@ def show_task(
         converter=None if converter == "none" else converter,
     )
     if html is not None:
-        with writing_to(html):
-            Path(html).write_text(inspection.to_html(), encoding="utf-8")
+        with output_file(html) as file:
+            file.write(inspection.to_html())
         console.print(f"{html}: {name}, {len(inspection.stages)} stages.", markup=False)
     else:
         _print(inspection)

@@ -32,7 +32,7 @@ from beam_pipes.loader.from_state import loader_from_state, shared_features, shu
 from beam_pipes.loader.mixture import RowSource
 from beam_pipes.loader.steps import Last
 from beam_pipes.storage.checked_json import strict_json
-from beam_pipes.storage.local import writing_to
+from beam_pipes.storage.local import output_file
 from beam_pipes.telemetry import diagnose_loader
 
 if TYPE_CHECKING:
@@ -307,8 +307,8 @@ def forget_command(
         search=[*map(str, search or ())],
     )
     if statement is not None:
-        with writing_to(statement):
-            statement.write_text(made.statement(), encoding="utf-8")
+        with output_file(statement) as file:
+            file.write(made.statement())
     if as_json:
         console.print_json(strict_json(made.to_json()))
         return

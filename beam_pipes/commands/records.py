@@ -35,7 +35,7 @@ from beam_pipes.errors import DeclarationError
 from beam_pipes.lineage.reader import DeadLetter
 from beam_pipes.runners.progress import progress_for
 from beam_pipes.storage.checked_json import strict_json
-from beam_pipes.storage.local import writing_to
+from beam_pipes.storage.local import output_file
 from beam_pipes.transforms.dedup import Duplicate, cache_duplicates
 from beam_pipes.transforms.dedup.duplicates import Kind
 
@@ -326,7 +326,7 @@ def _export_file(path: str | None) -> Iterator[IO[str] | None]:
     if path is None:
         yield None
         return
-    with writing_to(path), open(path, "w", encoding="utf-8") as file:
+    with output_file(path) as file:
         yield file
 
 

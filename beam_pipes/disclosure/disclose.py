@@ -21,7 +21,7 @@ from beam_pipes.disclosure.ml_bom import ml_bom_text
 from beam_pipes.disclosure.regulators import california_ab_2013, eu_summary
 from beam_pipes.errors import ExportError
 from beam_pipes.export.croissant import croissant_of_cache, croissant_text
-from beam_pipes.storage.local import writing_to
+from beam_pipes.storage.local import output_file, writing_to
 
 
 def _croissant(facts: Facts) -> Iterator[tuple[str, str]]:
@@ -70,6 +70,6 @@ def disclose(facts: Facts, out: str | os.PathLike[str], *, formats: Sequence[str
     with writing_to(out):
         os.makedirs(out, exist_ok=True)
     for path, text in texts.items():
-        with writing_to(path), open(path, "w", encoding="utf-8") as file:
+        with output_file(path) as file:
             file.write(text)
     return list(texts)

@@ -24,7 +24,7 @@ from beam_pipes.export.training_formats import write_arrayrecord, write_mds, wri
 from beam_pipes.format.codec import ExampleCodec
 from beam_pipes.format.framing import FRAME_BYTES, RecordWriter, scan_records
 from beam_pipes.format.spec import ExampleSpec
-from beam_pipes.storage.local import is_remote, sync_tree, temporary_path, writing_to
+from beam_pipes.storage.local import is_remote, output_file, sync_tree, temporary_path, writing_to
 
 # Records per file: TFX reads files in parallel, and a gzipped one only from its start.
 _RECORDS_OF_A_FILE = 100_000
@@ -95,7 +95,7 @@ def export_dali_index(cache: Cache, to: str | os.PathLike[str]) -> list[tuple[st
                 places = np.array(list(scan_records(path)), np.int64).reshape(-1, 2)
                 kept = np.array([first + row not in removed for row in range(size)])
                 index = os.path.join(to, f"{shard}.idx")
-                with writing_to(index), open(index, "w", encoding="ascii") as file:
+                with output_file(index) as file:
                     file.write(dali_index_text(places[kept, 0], places[kept, 1]))
                 made.append((path, index))
             first += size

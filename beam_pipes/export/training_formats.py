@@ -119,10 +119,13 @@ def write_arrayrecord(cache: Cache, directory: str) -> None:
             )
         for number, num_files, rows in rows_of_files(split, _RECORDS_OF_A_FILE):
             path = os.path.join(directory, f"{name}-{number:05d}-of-{num_files:05d}.array_record")
-            writer: _ArrayRecordWriter = module.ArrayRecordWriter(path, "group_size:1")
-            with contextlib.closing(writer):
-                for row in rows:
-                    writer.write(split.record_bytes(row))
+            try:
+                writer: _ArrayRecordWriter = module.ArrayRecordWriter(path, "group_size:1")
+                with contextlib.closing(writer):
+                    for row in rows:
+                        writer.write(split.record_bytes(row))
+            except (RuntimeError, ValueError) as error:  # what a status of its C++ becomes
+                raise OSError(str(error).partition(";")[0]) from error
 
 
 def write_webdataset(cache: Cache, directory: str) -> None:

@@ -27,6 +27,7 @@ from beam_pipes.graph.tensors import Outputs, lacks
 from beam_pipes.graph.trace import current_pipeline, pop_pipeline, push_pipeline
 from beam_pipes.loader.order import ORDER_VERSION
 from beam_pipes.loader.state import LoaderState, check_same_sequence
+from beam_pipes.storage.local import output_file
 
 if TYPE_CHECKING:
     from beam_pipes.building.declaration import Declaration
@@ -475,7 +476,8 @@ class Pipeline(GraphDefinition):
         """The state as JSON, also written to a file if one is named; `restore` reads it."""
         text = self.state.to_json()
         if filename is not None:
-            Path(filename).write_text(text, encoding="utf-8")
+            with output_file(filename) as file:
+                file.write(text)
         return text
 
     # Other forms
@@ -487,7 +489,8 @@ class Pipeline(GraphDefinition):
         """
         text = serialize(self)
         if filename is not None:
-            Path(filename).write_text(text, encoding="utf-8")
+            with output_file(filename) as file:
+                file.write(text)
         return text
 
     @classmethod
@@ -512,7 +515,8 @@ class Pipeline(GraphDefinition):
 
     def save_graph_to_dot_file(self, filename: str | os.PathLike[str]) -> None:
         """Writes `explain("dot")` to a file."""
-        Path(filename).write_text(self.explain("dot"), encoding="utf-8")
+        with output_file(filename) as file:
+            file.write(self.explain("dot"))
 
     def explain(self, form: str = "text") -> str:
         """The graph with its places, bytes over each edge (once something has run) and pruned operators.

@@ -1,7 +1,7 @@
 """Which storage serves a path: `storage_for`; `LocalStorage`, the one for file systems; and the canonical forms of
 paths.
 
-`writing_to`: files and directories that a user names as output.
+`writing_to`, `output_file`: files and directories that a user names as output.
 
 `storage_for("cache")` → `LocalStorage`; `storage_for("gs://bucket/cache")` → `beam_pipes.storage.gcs.GcsStorage`;
 `storage_for("s3://bucket/cache")` → `beam_pipes.storage.s3.S3Storage`; `storage_for("az://container/cache")` →
@@ -443,3 +443,24 @@ def writing_to(path: str | os.PathLike[str]) -> Iterator[None]:
             path=target,
             errno=error.errno,
         ) from error
+
+
+@contextlib.contextmanager
+def output_file(path: str | os.PathLike[str], *, errors: str = "strict") -> Iterator[IO[str]]:
+    """A text file that a user names, written whole or not at all; raises `OutputError` as `writing_to` does."""
+    target = os.path.realpath(path)
+    is_new = os.path.isfile(target) or not os.path.lexists(target)  # else a pipe or a device
+    written = temporary_path(target) if is_new else target
+    with writing_to(path):
+        try:
+            with open(written, "w", encoding="utf-8", errors=errors, newline="") as file:
+                yield file
+                file.flush()
+                if is_new:
+                    os.fsync(file.fileno())
+            if is_new:
+                os.replace(written, target)
+        except BaseException:
+            if is_new:
+                Path(written).unlink(missing_ok=True)
+            raise

@@ -32,7 +32,7 @@ from beam_pipes.loader.delivery import splits_of
 from beam_pipes.loader.from_state import windows_of_loader
 from beam_pipes.on_device.data_loader import DataLoader
 from beam_pipes.storage.checked_json import strict_json
-from beam_pipes.storage.local import is_remote
+from beam_pipes.storage.local import is_remote, writing_to
 from beam_pipes.telemetry.telemetry import native_of
 
 Array = npt.NDArray[Any]
@@ -71,11 +71,12 @@ class LossRecorder:
                 path=path,
             )
         native = loader_of_rows(loader)
-        os.makedirs(path, exist_ok=True)
         self._loader = native
         self.path = os.path.join(path, f"losses-{native.host_index:05d}-of-{native.host_count:05d}.tfrecord")
-        self._file = open(self.path, "ab", buffering=0)
-        self._file.truncate(_whole_bytes(self.path))
+        with writing_to(self.path):
+            os.makedirs(path, exist_ok=True)
+            self._file = open(self.path, "ab", buffering=0)
+            self._file.truncate(_whole_bytes(self.path))
         self._records = RecordWriter(self._file)
         self._waiting: tuple[int, Callable[[], Array], Callable[[], Array] | None] | None = None
         self._append(_SESSION_MARK + strict_json(dataclasses.asdict(_session_of(native))).encode())
@@ -99,8 +100,9 @@ class LossRecorder:
             try:
                 self._write_waiting()
             finally:
-                self._records.close()
-                self._file.close()
+                with writing_to(self.path):
+                    self._records.close()
+                    self._file.close()
 
     def __enter__(self) -> LossRecorder:
         return self
@@ -118,8 +120,14 @@ class LossRecorder:
             self._append(_STEP_MARK + _STEP.pack(step) + entries.tobytes())
 
     def _append(self, payload: bytes) -> None:
-        self._records.write(payload)
-        self._records.flush()
+        with writing_to(self.path):
+            whole = os.fstat(self._file.fileno()).st_size
+            try:
+                self._records.write(payload)
+                self._records.flush()
+            except OSError:
+                self._file.truncate(whole)  # what comes next may not follow half a record
+                raise
 
     def _entries(self, step: int, losses: Array, segment_ids: Array | None) -> Array:
         places = places_of(self._loader, step)

@@ -13,6 +13,7 @@ from own_mounts import can_mount, run_with_small_disk
 
 from beam_pipes.cache import FeatureSpec, LocalStorage, RecordWriter, write_cache
 from beam_pipes.errors import OutputError
+from beam_pipes.export import export
 from beam_pipes.loader import open_remote
 from beam_pipes.storage.protocol import write_all
 
@@ -115,6 +116,17 @@ def test_a_full_disk_is_reported_with_what_helps(far: Path, tmp_path: Path) -> N
         caught.value
     )
     assert len(split.gather(list(range(20)))["x"]) == 20
+
+
+def test_a_full_disk_ends_an_export_by_a_library_of_c(far: Path, tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(OutputError, match="'.*exported' cannot be written: .*Choose a writable place"):
+            export(str(far), tmp_path / "exported", format="arrayrecord")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.iterdir())
 
 
 class Half:

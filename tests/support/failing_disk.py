@@ -158,7 +158,7 @@ class Copies(Job):
 class Export(Job):
     """An export into formats that are written in different ways."""
 
-    formats = ("parquet", "webdataset", "mds", "megatron")
+    formats = ("parquet", "webdataset", "mds", "megatron", "tfx", "croissant")
 
     def __init__(self, scratch: Path) -> None:
         import numpy as np
@@ -194,6 +194,136 @@ class Export(Job):
     def allowed(self) -> list[object]:
         made = self._exported
         return [{name: made[name] for name in self.formats[:number]} for number in range(len(self.formats) + 1)]
+
+
+class ForeignExport(Export):
+    """Exports by libraries that keep threads, so that a fork of this process may crash: not part of the suite."""
+
+    formats = ("tfds", "arrayrecord")
+
+
+class Cluster(Build):
+    """The build by a worker that claims shards by files, and a second one that finishes what the first left."""
+
+    def run(self, directory: Path) -> object:
+        from beam_pipes.building.plan import make_plan, prepare
+        from beam_pipes.building.references import DeclarationHandle
+        from beam_pipes.runners import claims
+        from beam_pipes.runners.claims import WorkOrder, work
+
+        claims._WAIT_SECS = 0.05  # nobody else works here
+        handle = DeclarationHandle.of(self.declared)
+        plan = make_plan(handle.get(), directory)
+        order = WorkOrder.write(
+            handle, plan.header.root, prepare(plan), header=plan.header, is_followed=False, lease_secs=1.0
+        )
+        return work(order, worker="a worker")
+
+
+class OfACache(Job):
+    """What is written beside the shards of a cache, or about it."""
+
+    def __init__(self, scratch: Path) -> None:
+        super().__init__(scratch)
+        self.build = Build(scratch / "build")
+        self.prepare(scratch / "tried")
+        self._before = self.look(scratch / "tried")
+        self.run(scratch / "tried")
+        self._after = self.look(scratch / "tried")
+
+    def prepare(self, directory: Path) -> None:
+        shutil.copytree(self.scratch / "build" / "new", directory)
+
+    def allowed(self) -> list[object]:
+        return [self._before, self._after]
+
+
+class Column(OfACache):
+    """A column of a cache."""
+
+    def run(self, directory: Path) -> object:
+        from beam_pipes import add_column, stage
+
+        @stage
+        def score(record: dict) -> dict[str, object]:
+            return {"score": len(record)}
+
+        return add_column("score", directory, score, workers=1)
+
+    def look(self, directory: Path) -> object:
+        from beam_pipes import Cache, with_columns
+        from beam_pipes.errors import BeamPipesError
+
+        splits = Cache.open(directory, verify=True).splits
+        try:
+            return [with_columns(directory / split, "score").gather([0, 1])["score"].tolist() for split in splits]
+        except BeamPipesError:
+            return "no column"
+
+
+class Signature(OfACache):
+    """A signature of a snapshot."""
+
+    def __init__(self, scratch: Path) -> None:
+        scratch.mkdir(exist_ok=True)
+        self.key = scratch / "key"
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.key)]
+        subprocess.run(command, check=True)
+        super().__init__(scratch)
+
+    def run(self, directory: Path) -> object:
+        from beam_pipes.cache.signature import sign
+
+        return sign(directory, key=self.key)
+
+    def look(self, directory: Path) -> object:
+        from beam_pipes import Cache
+        from beam_pipes.errors import SignatureError
+
+        try:
+            return Cache.open(directory, trusted=[f"{self.key}.pub"]).manifest.id
+        except SignatureError as error:
+            if "this snapshot is not signed" not in str(error):
+                raise
+            return "no signature"
+
+
+class Beside(OfACache):
+    """Single files about a cache: a packing plan, DALI's index, recorded losses, a page, records as JSON."""
+
+    def prepare(self, directory: Path) -> None:
+        directory.mkdir()
+
+    def run(self, directory: Path) -> object:
+        from beam_pipes import Cache, Loader
+        from beam_pipes.export.export import export_dali_index
+        from beam_pipes.loader import pack
+        from beam_pipes.telemetry import LossRecorder
+
+        directory.mkdir(exist_ok=True)
+        cache = Cache.open(self.scratch / "build" / "new")
+        split = cache[cache.splits[0]]
+        export_dali_index(cache, directory / "dali")
+        pack(split, sequence_length=64).save(directory / "plan")
+        with LossRecorder(directory / "losses", Loader(split, batch_size=4, seed=1)) as losses:
+            for step in range(3):
+                losses.record([float(step)] * 4, step=step)
+        return None
+
+    def look(self, directory: Path) -> object:
+        from beam_pipes.loader import PackingPlan
+        from beam_pipes.telemetry.losses import _whole_bytes
+
+        if (directory / "plan").exists():
+            PackingPlan.load(directory / "plan")
+        for losses in (directory / "losses").glob("*"):
+            _whole_bytes(str(losses))  # an error if another record follows half of one
+        paths = sorted(path for path in directory.rglob("*") if path.is_file() and "losses" not in path.parts)
+        return [(str(path.relative_to(directory)), path.read_bytes()) for path in paths]
+
+    def allowed(self) -> list[object]:
+        # Each file is written whole, one after the other.
+        return [self._after[:number] for number in range(len(self._after) + 1)]
 
 
 class Takedown(Job):
@@ -233,7 +363,12 @@ JOBS: dict[str, type[Job]] = {
     "local_copies": Copies,
     "export": Export,
     "takedown": Takedown,
+    "cluster": Cluster,
+    "column": Column,
+    "signature": Signature,
+    "beside": Beside,
 }
+ALL_JOBS = {**JOBS, "foreign_export": ForeignExport}
 
 
 class Disk:
@@ -275,7 +410,9 @@ def tried(job: Job, disk: Disk, kind: str, at: int) -> str:
         job.run(directory)
         if (found := job.look(directory)) != allowed[-1]:
             return f"after {failed or 'success'}, and once more: found {found!r:.300}"
-        left = [str(path) for path in directory.rglob("*") if path.name.startswith(".tmp-") or path.suffix == ".part"]
+        # Not of leases: readers write these on threads, at any time.
+        files = [path for path in directory.rglob("*") if "leases" not in path.parts]
+        left = [str(path) for path in files if path.name.startswith(".tmp-") or path.suffix == ".part"]
         return f"after {failed or 'success'}, and once more: left {left}" if left else ""
 
     wrong = in_fork(trial)
@@ -304,7 +441,7 @@ def in_fork(call: Callable[[], str]) -> str:
 def campaign(name: str, *, tries: int | None) -> dict[str, object]:
     """Tries calls of a job, `tries` of each kind or all of them."""
     disk = Disk()
-    job = JOBS[name](Path(tempfile.mkdtemp(prefix=f"{name}-")))
+    job = ALL_JOBS[name](Path(tempfile.mkdtemp(prefix=f"{name}-")))
     counted = disk.directory / "counted"
 
     def count() -> str:
@@ -358,5 +495,5 @@ if __name__ == "__main__":
             print(json.dumps(campaign(each, tries=int(sys.argv[2]) if sys.argv[2] else None)), flush=True)
     else:
         with tempfile.TemporaryDirectory() as made:
-            for found in run_all(Path(made), sys.argv[1:] or list(JOBS), tries=None):
+            for found in run_all(Path(made), sys.argv[1:] or list(ALL_JOBS), tries=None):
                 print(json.dumps(found, indent=1))

@@ -11,11 +11,11 @@ File format, all little-endian:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
-import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +28,7 @@ from beam_pipes.errors import CacheNotFoundError, CorruptIndexError, LoaderError
 from beam_pipes.format.dtypes import Array
 from beam_pipes.loader.row_source import Identity, MeasuredSplit
 from beam_pipes.storage.checked_json import JsonObject
+from beam_pipes.storage.local import LocalStagedFile, writing_to
 
 MAGIC = b"BPPACK01"
 _ALIGNMENT = 64
@@ -178,7 +179,10 @@ class PackingPlan(PackOptions):
         return dataclasses.replace(self, split=split)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the plan to one file, atomically (a temporary file, flushed to disk, then renamed)."""
+        """Writes the plan to one file, atomically (a temporary file, flushed to disk, then renamed).
+
+        Raises `OutputError` if it cannot be written.
+        """
         target = Path(path).expanduser()
         placed: dict[str, object] = {}
         header = self._description() | {"digest": self.digest, "arrays": placed}
@@ -193,21 +197,15 @@ class PackingPlan(PackOptions):
             offset += _aligned(array.nbytes)
         head = _dump(header)
         head += b" " * (_aligned(len(head) + 16) - len(head) - 16)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
-        try:
-            with os.fdopen(handle, "wb") as file:
+        with writing_to(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.closing(LocalStagedFile(os.fspath(target))) as file:
                 crc = 0
                 for chunk in (MAGIC, len(head).to_bytes(8, "little"), head, *map(_padded, arrays.values())):
                     file.write(chunk)
                     crc = zlib.crc32(chunk, crc)
                 file.write(crc.to_bytes(4, "little"))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+                file.commit()
 
     @classmethod
     def load(

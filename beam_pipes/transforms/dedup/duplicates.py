@@ -38,7 +38,7 @@ from beam_pipes.cache import Cache
 from beam_pipes.engine.graph import brief
 from beam_pipes.engine.records import current_context
 from beam_pipes.errors import CorruptCacheError, DeclarationError
-from beam_pipes.storage.local import writing_to
+from beam_pipes.storage.local import output_file
 from beam_pipes.transforms.dedup.row_file import RowFiles, record_place
 from beam_pipes.typed import Pipeline
 
@@ -187,7 +187,7 @@ class Duplicates:
 
     def write_tsv(self, path: str) -> None:
         """Writes all rows as a tab-separated table: removed, kept, kind, similarity."""
-        with writing_to(path), open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        with output_file(path, errors="surrogateescape") as file:
             table = csv.writer(file, delimiter="\t", lineterminator="\n")
             table.writerow(("removed", "kept", "kind", "similarity"))
             table.writerows((*each[:3], f"{each.similarity:.3f}") for each in self)
