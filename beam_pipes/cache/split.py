@@ -121,7 +121,7 @@ class Split:
         """
         if isinstance(index, slice):
             return [self[each] for each in range(*index.indices(len(self)))]
-        return self._decoded_record(self.record_bytes(index))
+        return self._decoded_record(self._payload(index))
 
     def __iter__(self) -> Iterator[Record]:
         """All records, decoded, in stored order; read as a stream."""
@@ -303,8 +303,7 @@ class Split:
     @property
     def shard_sizes(self) -> Array:
         """(num_shards,) int64: records of each shard."""
-        sizes: Array = self._files.shard_sizes
-        return sizes.copy() if self.choice is None else self.choice.shard_sizes(self._bounds)
+        return self._files.shard_sizes.copy() if self.choice is None else self.choice.shard_sizes(self._bounds)
 
     @property
     def source_ordinals(self) -> Array:
@@ -335,6 +334,9 @@ class Split:
 
     def record_bytes(self, index: int) -> bytes:
         """The payload of one record, as it is stored; its checksums are checked."""
+        return bytes(getattr(self._decode, "resolve", bytes)(self._payload(index)))
+
+    def _payload(self, index: int) -> bytes:
         if self.choice is not None:
             return self._files.payload(int(self.choice.rows[self.stand_ins([index])[0]]))
         if self._takedowns is not None and self._takedowns.overlay().takedowns and len(self.removed_rows):
@@ -357,8 +359,7 @@ class Split:
     def stand_ins(self, indices: Sequence[int] | Array) -> Array:
         """(n,) int64: the records that are read for these indices, see `removed_rows`; negative ones resolved."""
         wanted = self._files.place(indices).indices if self.choice is None else self._checked(indices)
-        removed = self.removed_rows
-        return self._stand_ins(wanted, removed) if len(removed) else wanted
+        return self._stand_ins(wanted, removed) if len(removed := self.removed_rows) else wanted
 
     def record_ids(self, indices: Sequence[int] | Array) -> list[str]:
         """The source record from which each of these records was made, `file@position`; also of those taken down.

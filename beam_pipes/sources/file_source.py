@@ -379,9 +379,14 @@ class NumberedSource(FileSource, Generic[NumberedT]):
                 digest.update(raws)
                 numbers = range(first, first + len(raws))
                 piece = StoredPiece(file=part.file, first_ordinal=batcher.next_ordinal, positions=numbers, raws=raws)
-                values = [self._value(raw, opened) for raw in raws]
-                yield from batcher.add(piece, values, num_bytes=sum(map(len, raws)))
+                yield from self._add(batcher, piece, raws, opened)
             require_digest(part, digest.of(part.start, part.end), unit="records")
+
+    def _add(
+        self, batcher: Batcher, piece: StoredPiece, raws: Sequence[bytes], opened: NumberedT
+    ) -> Iterator[RecordBatch]:
+        values = [self._value(raw, opened) for raw in raws]
+        return batcher.add(piece, values, num_bytes=sum(map(len, raws)))
 
     def parse(self, raw: bytes, *, file: str, position: int) -> object:
         with self._open(self.selection().path_of(file), file) as opened:

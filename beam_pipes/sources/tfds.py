@@ -5,14 +5,17 @@
                               ▼
     {"image": array (28, 28, 1) of uint8, "label": 4}
 
-The files are read as all TFRecords are, planned, checked and resumed; TFDS says what is in a record, and decodes it.
+TFRecord and ArrayRecord files are read as all others are, planned, checked and resumed; TFDS says what is in a record,
+and decodes it. On an object store, TFDS gets the small files that describe the data set, and opens none itself.
 """
 
 from __future__ import annotations
 
 import array
+import contextlib
 import functools
 import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
@@ -20,15 +23,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from beam_pipes.checks import known
-from beam_pipes.errors import CorruptRecordError, SourceError
+from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, SourceError
 from beam_pipes.extras import require
 from beam_pipes.format.feature_values import nested
 from beam_pipes.format.spec import ExampleSpec, FeatureSpec
 from beam_pipes.sources.byte_stream import open_input, read_error
 from beam_pipes.sources.file_source import Range
+from beam_pipes.sources.record_batch import Batcher, RecordBatch, StoredPiece
 from beam_pipes.sources.selection import FoundFile
 from beam_pipes.sources.tfrecords import TFRecords, frame_offsets, ranges_of_frames
-from beam_pipes.storage.local import directory_path
+from beam_pipes.sources.training_formats import ArrayRecordFile, ArrayRecords
+from beam_pipes.storage.local import directory_path, is_remote, storage_for
 
 _Tfds = Any  # a builder or feature of TFDS, which has no annotations
 
@@ -59,8 +64,9 @@ class TfdsFeatures:
         """TFDS' own reader of the directory."""
         tfds = require("tensorflow_datasets", purpose="reading a TFDS directory")
         try:
-            return tfds.builder_from_directory(self.directory)
-        except (OSError, ValueError) as error:
+            with _description(self.directory) as described:
+                return tfds.builder_from_directory(described)
+        except (OSError, ValueError, CacheNotFoundError) as error:
             raise SourceError(
                 f"expected a data set that TFDS has prepared, with its dataset_info.json and features.json, in "
                 f"{self.directory!r}: {error} Name the directory of a version, such as mnist/3.0.1.",
@@ -163,6 +169,21 @@ def _value(value: Any, feature: FeatureSpec) -> object:
     return raw.decode("utf-8") if feature.dtype == "str" else raw
 
 
+@contextlib.contextmanager
+def _description(directory: str) -> Iterator[str]:
+    """A local directory with the files that describe a data set: itself, or copies of those on an object store."""
+    if not is_remote(directory):
+        yield directory
+        return
+    storage = storage_for(directory)
+    with tempfile.TemporaryDirectory(prefix="beam-pipes-tfds-") as made:
+        for name in storage.list(directory):
+            if name.endswith((".json", ".txt")):
+                with open(os.path.join(made, name), "wb") as copy:
+                    copy.write(storage.read_bytes(f"{directory}/{name}"))
+        yield made
+
+
 @dataclass(frozen=True)
 class TfdsRecords(TFRecords):
     """The examples of one split of a prepared data set; `tfds_splits` makes them. Record ids are `name@byte`.
@@ -182,14 +203,7 @@ class TfdsRecords(TFRecords):
                 offsets = array.array("Q", frame_offsets(handle, file.size))
         except OSError as error:
             raise read_error(file.name, error, offset=0) from error
-        found = len(offsets)
-        expected = dict(self.record_counts)[file.name]
-        if found != expected:
-            raise SourceError(
-                f"input {file.name} holds {found} records, and dataset_info.json says {expected}. Copy the data set "
-                "again.",
-                file=file.name,
-            )
+        check_count(file.name, len(offsets), self.record_counts)
         if file.size <= target_shard_bytes:
             return [Range(0, file.size, file.size)]
         return ranges_of_frames(file, target_shard_bytes, offsets)
@@ -200,31 +214,92 @@ class TfdsRecords(TFRecords):
         return config
 
 
-def tfds_splits(directory: str | os.PathLike[str], *, encoded: Sequence[str] = ()) -> dict[str, TfdsRecords]:
+@dataclass(frozen=True)
+class TfdsArrayRecords(ArrayRecords):
+    """`TfdsRecords` of a data set that is stored as ArrayRecord; record ids are `name@record`."""
+
+    _: KW_ONLY
+    message: TfdsFeatures
+    record_counts: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def output_type(self) -> type:
+        return dict
+
+    def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
+        with self._open(file.path, file.name) as opened:
+            check_count(file.name, opened.num_records, self.record_counts)
+        return super()._ranges(file, target_shard_bytes)
+
+    def _add(
+        self, batcher: Batcher, piece: StoredPiece, raws: Sequence[bytes], opened: ArrayRecordFile
+    ) -> Iterator[RecordBatch]:
+        def parse(k: int) -> dict[str, object]:
+            return self._decoded(raws[k], file=piece.file, position=piece.position(k))
+
+        return batcher.add_parsed(piece, len(raws), parse, num_bytes=sum(map(len, raws)))
+
+    def _decoded(self, raw: bytes, *, file: str, position: int) -> dict[str, object]:
+        try:
+            return self.message.decode(raw)
+        except CorruptRecordError as error:
+            raise SourceError(f"expected an example of the data set: {error}", file=file, offset=position) from error
+
+    def parse(self, raw: bytes, *, file: str, position: int) -> object:
+        return self._decoded(raw, file=file, position=position)
+
+    def fingerprint_config(self) -> Mapping[str, object]:
+        config = dict(super().fingerprint_config())
+        config.pop("record_counts", None)
+        return {**config, "message": self.message.config()}
+
+
+def check_count(name: str, found: int, record_counts: Sequence[tuple[str, int]]) -> None:
+    """Raises `SourceError` if a file holds more or fewer records than the description says."""
+    expected = dict(record_counts)[name]
+    if found != expected:
+        raise SourceError(
+            f"input {name} holds {found} records, and dataset_info.json says {expected}. Copy the data set again.",
+            file=name,
+        )
+
+
+#: The source of each format of files in which TFDS stores data sets.
+_SOURCES: Mapping[str, type[TfdsRecords] | type[TfdsArrayRecords]] = {
+    "tfrecord": TfdsRecords,
+    "array_record": TfdsArrayRecords,
+}
+
+
+def tfds_splits(
+    directory: str | os.PathLike[str], *, encoded: Sequence[str] = ()
+) -> dict[str, TfdsRecords | TfdsArrayRecords]:
     """The splits of a data set that TFDS has prepared, each with its source: `build(name, tfds_splits("mnist/3.0.1"))`.
 
     Values are those of `tfds.data_source`, with the names of `TfdsFeatures`, whose `spec` declares them; `encoded`
-    names pictures that are not decoded. Needs the extra `tfds`, and the data on a disk or on `gs://`.
+    names pictures that are not decoded. Needs the extra `tfds`, for ArrayRecord `formats` too, and the data on a file
+    system or, as TFRecord, on an object store.
 
-    Raises `SourceError` if TFDS does not open the directory, and for another format than TFRecord.
+    Raises `SourceError` if TFDS does not open the directory, and for other formats than TFRecord and ArrayRecord.
     """
     top = directory_path(directory)
     features = TfdsFeatures(top, tuple(encoded))
     info = features.builder.info
-    if info.file_format.value != "tfrecord":
+    source = _SOURCES.get(info.file_format.value)
+    if source is None:
         raise SourceError(
-            f"the data set in {top!r} is stored as {info.file_format.value}, and tfrecord is read. Prepare it as such: "
-            "builder.download_and_prepare(file_format='tfrecord').",
+            f"the data set in {top!r} is stored as {info.file_format.value}; {' and '.join(_SOURCES)} are read. "
+            "Prepare it as one of these: builder.download_and_prepare(file_format='array_record').",
             file=top,
         )
-    made = {}
+    made: dict[str, TfdsRecords | TfdsArrayRecords] = {}
     for name, split in sorted(info.splits.items()):
         template = split.filename_template
         names = [
             template.sharded_filepath(shard_index=at, num_shards=split.num_shards).name
             for at in range(split.num_shards)
         ]
-        made[name] = TfdsRecords(
+        made[name] = source(
             [f"{top}/{each}" for each in names],
             message=features,
             relative_to=top,

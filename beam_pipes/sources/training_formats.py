@@ -216,7 +216,7 @@ class MegatronTokens(NumberedSource[_MegatronFile]):
 # ArrayRecord.
 
 
-class _ArrayRecordFile:
+class ArrayRecordFile:
     """An open ArrayRecord file."""
 
     kind = b""
@@ -259,7 +259,7 @@ class _ArrayRecordFile:
 
 
 @dataclass(frozen=True)
-class ArrayRecords(NumberedSource[_ArrayRecordFile]):
+class ArrayRecords(NumberedSource[ArrayRecordFile]):
     """Every record of ArrayRecord files is one record, `bytes`. Ids are `name@record`.
 
     `ArrayRecords("corpus")` reads all files with `array_record` in their names below `corpus`, on this machine: TFDS
@@ -273,10 +273,10 @@ class ArrayRecords(NumberedSource[_ArrayRecordFile]):
     def output_type(self) -> type:
         return bytes
 
-    def _open(self, path: str, file: str) -> contextlib.AbstractContextManager[_ArrayRecordFile]:
-        return contextlib.closing(_ArrayRecordFile(path, file))
+    def _open(self, path: str, file: str) -> contextlib.AbstractContextManager[ArrayRecordFile]:
+        return contextlib.closing(ArrayRecordFile(path, file))
 
-    def _value(self, raw: bytes, opened: _ArrayRecordFile) -> bytes:
+    def _value(self, raw: bytes, opened: ArrayRecordFile) -> bytes:
         return raw
 
 

@@ -16,21 +16,29 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 import torch
 
-from beam_pipes import Cache, DataLoader, Loader
-from beam_pipes.errors import SourceError
+from beam_pipes import Cache, DataLoader, Loader, build
+from beam_pipes.errors import CacheError, SourceError
 from beam_pipes.loader import Windows
-from beam_pipes.sources import open_tfds
+from beam_pipes.sources import TfdsFeatures, open_tfds, tfds_splits
 
 EPISODES = 40
+
+
+def is_array(robot: Path) -> bool:
+    return any(robot.glob("*.array_record-*"))
+
+
+def kept(episode: dict[str, Any]) -> dict[str, Any]:
+    return episode
 
 
 def steps_of(number: int) -> int:
     return 3 + number % 7
 
 
-@pytest.fixture(scope="module")
-def robot(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """40 episodes in RLDS's form."""
+@pytest.fixture(scope="module", params=["tfrecord", "array_record"])
+def robot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 episodes in RLDS's form, as TFDS prepares them in either format."""
     kinds = tfds.features
     step = {
         "observation": {
@@ -64,7 +72,7 @@ def robot(tmp_path_factory: pytest.TempPathFactory) -> Path:
     top = tmp_path_factory.mktemp("tfds")
     splits = {"train": [(str(n), episode(n)) for n in range(EPISODES)], "test": [("x", episode(99))]}
     tfds.dataset_builders.store_as_tfds_dataset(
-        name="robot", version="1.0.0", data_dir=top, features=features, split_datasets=splits
+        name="robot", version="1.0.0", data_dir=top, features=features, split_datasets=splits, file_format=request.param
     )
     return top / "robot/1.0.0"
 
@@ -75,9 +83,11 @@ def opened(robot: Path) -> Cache:
 
 
 def of_tfds(robot: Path) -> dict[int, Mapping[str, Any]]:
-    """What `as_dataset` gives, by id; the steps stacked."""
-    found = {}
-    for each in tfds.as_numpy(tfds.builder_from_directory(robot).as_dataset(split="train")):
+    """What `as_dataset` gives, or `as_data_source` for ArrayRecord, by id; the steps stacked."""
+    found: dict[int, Mapping[str, Any]] = {}
+    builder = tfds.builder_from_directory(robot)
+    rows = builder.as_data_source("train") if is_array(robot) else tfds.as_numpy(builder.as_dataset(split="train"))
+    for each in rows:
         steps = list(each["steps"])
         found[int(each["id"])] = {
             "task": each["task"],
@@ -100,8 +110,14 @@ def test_values_are_those_of_tfds_and_nothing_is_copied(robot: Path, opened: Cac
             np.testing.assert_array_equal(row[name], value, name)
     for name in os.listdir(opened.directory):
         path = Path(opened.directory, name)
-        assert path.is_symlink() == (".tfrecord-" in name and not name.endswith(".index"))
+        is_shard = ".tfrecord-" in name and not name.endswith(".index")
+        assert path.is_symlink() == (is_shard and not is_array(robot))
+        assert not is_shard or is_array(robot) == (
+            path.stat().st_size == len(opened[name.split("-")[1].split(".")[0]]) * 36
+        )
     assert opened.verify().ok
+    stored = tfds.builder_from_directory(robot).info.features.deserialize_example_np(train.record_bytes(7))
+    assert int(stored["id"]) == int(train[7]["id"])
     assert train.spec["task"].classes == ("lift", "push")
 
 
@@ -122,7 +138,7 @@ def test_loaders_of_every_kind_give_the_same_batches(opened: Cache) -> None:
                 np.testing.assert_array_equal(ours[name], np.asarray(theirs[name]))
 
 
-def test_a_run_continues_on_other_hosts_and_says_what_it_read(opened: Cache) -> None:
+def test_a_run_continues_on_other_hosts_and_says_what_it_read(robot: Path, opened: Cache) -> None:
     split = pickle.loads(pickle.dumps(opened["train"]))
     whole = Loader(split, batch_size=6, seed=5, epochs=3, features=["id"])
     batches = [batch["id"].tolist() for batch in whole]
@@ -140,7 +156,9 @@ def test_a_run_continues_on_other_hosts_and_says_what_it_read(opened: Cache) -> 
 
     told = whole.who(9)
     assert [split[each.record]["id"] for each in told] == batches[9]
-    assert all(each.record_id.startswith("robot-train.tfrecord-00000-of-00001@") for each in told)
+    kind = "array_record" if is_array(robot) else "tfrecord"
+    assert all(each.record_id.startswith(f"robot-train.{kind}-00000-of-00001@") for each in told)
+    assert not is_array(robot) or [each.record_id.split("@")[1] for each in told] == [str(each.record) for each in told]
     assert 9 in [each.step for each in whole.when_record(told[2].record_id, epochs=3)]
 
 
@@ -169,16 +187,29 @@ def test_the_index_lies_where_one_says_and_follows_the_files(robot: Path, tmp_pa
     first = open_tfds(copy, index=tmp_path / "index", encoded=["steps/observation/image"])
     assert not (copy / "beam_pipes_index").exists()
     assert first["train"][0]["steps/observation/image"][0].startswith(b"\x89PNG")
-    file = copy / "robot-train.tfrecord-00000-of-00001"
+    [file] = copy.glob("robot-train.*")
     os.utime(file, (1, 1))
     again = open_tfds(copy, index=tmp_path / "index")
     assert again["train"].manifest_id == first["train"].manifest_id  # the same content
     whole = file.read_bytes()
-    for rest, message in [(whole[:-1], r"truncated|cut|incomplete|ends"), (whole[:40] + b"x" + whole[41:], "checksum")]:
+    damaged = [(whole[:-1], r"truncated|cut|incomplete|ends"), (whole[:40] + b"x" + whole[41:], "checksum")]
+    if is_array(robot):
+        file.write_bytes(whole[:-1])
+        with pytest.raises(CacheError, match=r"had \d+ when it was indexed.*Call open_tfds again"):
+            again["train"][3]
+        damaged = [(whole[:-1], "its footer is damaged or missing"), (b"x" * len(whole), "footer")]
+    for rest, message in damaged:
         file.write_bytes(rest)
-        with pytest.raises(SourceError, match=rf"{message}.*Copy the data set again"):
+        with pytest.raises(SourceError, match=rf"{message}.*again"):
             open_tfds(copy, index=tmp_path / "index")
-    with pytest.raises(
-        SourceError, match=r"expected a data set on a file system, got 'gs://.*tfds_splits\(directory\)"
-    ):
-        open_tfds("gs://bucket/robot/1.0.0")
+
+
+def test_builds_have_the_same_values(robot: Path, tmp_path: Path) -> None:
+    splits = tfds_splits(robot)
+    build("robot", splits, [kept], features=TfdsFeatures(str(robot)).spec, to=tmp_path / "cache", workers=1)
+    built = Cache.open(tmp_path / "cache")
+    expected = of_tfds(robot)
+    for row in built["train"]:
+        np.testing.assert_array_equal(row["steps/action"], expected[int(row["id"])]["steps/action"])
+        assert row["steps/say"].tolist() == expected[int(row["id"])]["steps/say"]
+    assert len(built["train"]) == EPISODES

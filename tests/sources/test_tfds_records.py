@@ -197,9 +197,10 @@ def test_what_is_wrong_is_said(prepared: Path, tmp_path: Path) -> None:
         tfds_splits(prepared, encoded=["imag"])
     shutil.copytree(prepared, tmp_path / "kinds")
     info = tmp_path / "kinds" / "dataset_info.json"
-    info.write_text(json.dumps(json.loads(info.read_text()) | {"fileFormat": "array_record"}))
+    info.write_text(json.dumps(json.loads(info.read_text()) | {"fileFormat": "riegeli"}))
     with pytest.raises(
-        SourceError, match=r"is stored as array_record, and tfrecord is read\. Prepare it as such: builder"
+        SourceError,
+        match=r"is stored as riegeli; tfrecord and array_record are read\. Prepare it as one of these: builder",
     ):
         tfds_splits(tmp_path / "kinds")
     source = TFRecords(str(prepared), pattern="*train*", message=TfdsFeatures(str(prepared)))
