@@ -22,7 +22,7 @@ class TestEachClass:
         kinds = {base for base in cls.__mro__ if base.__module__ == "builtins"} - {BaseException, Exception, object}
         assert kinds or cls.__name__ in abstract
 
-    def test_it_says_its_message_and_keeps_what_it_was_told(self, cls: type[BeamPipesError]) -> None:
+    def test_an_error_shows_its_message_and_keeps_its_facts(self, cls: type[BeamPipesError]) -> None:
         error = cls("expected a, found b", stage="Tokenize", offset=3)
         assert str(error) == error.message == "expected a, found b"
         assert (error.stage, error.offset, error.nothing_of_the_kind) == ("Tokenize", 3, None)

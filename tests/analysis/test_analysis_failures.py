@@ -82,7 +82,7 @@ def test_storage_that_keeps_nothing_ends_the_analysis(text_input: Path, tmp_path
     assert len(rounds) == 3
 
 
-def test_code_that_needs_an_analyzer_which_is_not_listed_is_told_so(text_input: Path, tmp_path: Path) -> None:
+def test_code_that_needs_an_unlisted_analyzer_is_an_error(text_input: Path, tmp_path: Path) -> None:
     hidden = dataclasses.replace(
         analysed_lengths_only(), analyzers=(lengths, Count("count", of=NeedsUnlisted())), pipeline=ToText()
     )

@@ -433,7 +433,7 @@ def test_a_schema_says_the_features(tmp_path: Path, kind: str) -> None:
     assert [(row["user"], row["pages"].tolist()) for row in train] == [("ann", [1, 2]), ("bob", [])]
 
 
-def test_a_field_of_which_no_feature_can_be_made_is_named(tmp_path: Path) -> None:
+def test_a_field_that_cannot_become_a_feature_is_named(tmp_path: Path) -> None:
     words = r"the field 'tags' of the rows is .*Mapping.* which has no feature type\. Give features=… for all"
     with pytest.raises(DeclarationError, match=words):
         fields = RowTypeConstraint.from_fields([("user", str), ("tags", Mapping[str, str])])

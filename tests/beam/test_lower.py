@@ -206,7 +206,7 @@ def test_failed_elements_are_a_second_output() -> None:
     check(define, [("fine", "words"), ("more",), ("boom", "SplitWords", "ValueError", True)])
 
 
-def test_a_dag_of_which_one_stage_keeps_failed_elements_has_both() -> None:
+def test_a_dag_with_one_stage_that_keeps_failed_elements_has_both() -> None:
     title = stage(str.title, on_error="dead_letter").changed(types=(str, str))
     dag = DAGPipeline({title: Input(str), Output("titles"): title})
     lowered = beam.Pipeline(runner=IN_PROCESS_RUNNER, options=PipelineOptions([])) | beam.Create(LINES) | lower(dag)

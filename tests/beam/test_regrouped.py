@@ -491,7 +491,7 @@ class Disconnected(beam.PTransform):
         raise ConnectionResetError("the expansion service is gone")
 
 
-def test_a_lost_job_is_not_told_of_attempts_that_it_refuses(good: TextLines, tmp_path: Path) -> None:
+def test_the_error_of_a_lost_job_does_not_advise_attempts_that_it_refuses(good: TextLines, tmp_path: Path) -> None:
     declaration = declare("lost", good, [declared.click, Disconnected()], features=FEATURES, key="user")
 
     with pytest.raises(JobLostError, match="service is gone.*Run the build again; it computes all records.$") as caught:

@@ -241,7 +241,7 @@ def test_what_it_says_to_people(tmp_path: Path) -> None:
         (0, "0.0 ms"),
     ],
 )
-def test_times_are_told_in_the_unit_that_people_would_choose(secs: float, words: str) -> None:
+def test_times_are_shown_in_the_unit_that_people_would_choose(secs: float, words: str) -> None:
     assert _in_units(Estimate(value=secs, error=0), _TIME).removesuffix(" ± 0%") == words
 
 

@@ -76,7 +76,7 @@ def test_the_command_says_how_large_the_splits_are(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(("copies", "is_told"), [(45, True), (0, False)])
-def test_a_split_far_from_its_share_is_told(
+def test_a_split_far_from_its_share_is_reported(
     copies: int, is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Copies of a record are in one split, whatever its share."""

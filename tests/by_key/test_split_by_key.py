@@ -254,6 +254,6 @@ def test_they_are_picklable_and_their_fingerprints_follow_their_options() -> Non
         ),
     ],
 )
-def test_what_is_wrong_is_said(make: Callable[[], Any], words: str) -> None:
+def test_errors_say_what_is_wrong(make: Callable[[], Any], words: str) -> None:
     with pytest.raises(DeclarationError, match=f"^{re.escape(words)}$"):
         make()

@@ -131,7 +131,7 @@ def test_rows_of_a_table_are_split_by_time(tmp_path: Path, monkeypatch: pytest.M
         ("when:train=2024-06-01,eval", "found str: ''. Give the ends as the field has its times, or drop such records"),
     ],
 )
-def test_mistakes_are_told(options: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_reported(options: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a.csv").write_text("when,n,ok\n2024-01-01,1,true\n,2,true\n")
 

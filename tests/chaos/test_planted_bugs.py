@@ -163,7 +163,7 @@ def test_the_stage_that_is_at_fault_is_named_and_not_those_after_it() -> None:
     assert only_finding("ordered_dict_").stage == "JoinsKeys"
 
 
-def test_a_record_that_never_ends_is_told_of_with_its_stage() -> None:
+def test_a_record_that_never_ends_is_reported_with_its_stage() -> None:
     found = only_finding("Never_", timeout_secs=2)
 
     assert (found.kind, found.message) == ("late", "gave nothing within timeout_secs=2.")

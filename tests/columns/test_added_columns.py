@@ -209,7 +209,7 @@ def test_a_value_for_each_record_is_there_or_none(path: Path, tmp_path: Path) ->
         with_columns(tmp_path / "cache" / "train", "twice")
 
 
-def test_what_is_wrong_is_said(path: Path, tmp_path: Path) -> None:
+def test_errors_say_what_is_wrong(path: Path, tmp_path: Path) -> None:
     with pytest.raises(CacheNotFoundError, match=r"has no column 'scores'.*Compute it: add_column\('scores'"):
         with_columns(path / "train", "scores")
     with pytest.raises(DeclarationError, match=r"column 'tokens': the split 'eval' of .* has a feature of this name"):

@@ -381,6 +381,6 @@ def test_clusters_are_named_by_their_least_number(unions: list[tuple[int, int]])
         ),
     ],
 )
-def test_what_is_wrong_is_said(make: Callable[[], Any], words: str) -> None:
+def test_errors_say_what_is_wrong(make: Callable[[], Any], words: str) -> None:
     with pytest.raises(DeclarationError, match=f"^{re.escape(words)}$"):
         make()

@@ -143,7 +143,7 @@ def test_merge_statistics_refuses_anything_else(stats: Any, words: str) -> None:
 
 
 class TestCounter:
-    def test_it_starts_where_told_and_may_count_down(self) -> None:
+    def test_it_starts_at_the_given_number_and_may_count_down(self) -> None:
         counter = Counter("n", 5)
         counter.increment(-2)
         assert (str(counter), repr(counter), counter.count) == ("n: 3", "<Counter n: 3>", 3)

@@ -198,7 +198,9 @@ def test_what_is_taken_down_is_not_exported(cache: Cache, tmp_path: Path) -> Non
         ("gs://bucket/out", "parquet", "exports are written to a local directory, got 'gs://bucket/out'."),
     ],
 )
-def test_what_cannot_be_exported_is_said(cache: Cache, tmp_path: Path, target: str, format: str, message: str) -> None:
+def test_errors_say_what_cannot_be_exported(
+    cache: Cache, tmp_path: Path, target: str, format: str, message: str
+) -> None:
     with pytest.raises(ExportError, match=message.replace("(", r"\(")):
         export(cache, target if "//" in target else tmp_path / target, format=format)
 

@@ -150,7 +150,7 @@ def test_episodes_are_those_of_rlds_and_labels_have_names(tmp_path: Path) -> Non
     ],
     ids=["uint32", "names", "class"],
 )
-def test_what_tfds_cannot_hold_is_said(tmp_path: Path, features: Any, message: str) -> None:
+def test_errors_say_what_tfds_cannot_hold(tmp_path: Path, features: Any, message: str) -> None:
     rows = [{name: np.full([1] * len(spec.shape), 2) for name, spec in features.items()}]
     write_cache(tmp_path / "cache", {"train": rows}, features=features)
     with pytest.raises(ExportError, match=message):

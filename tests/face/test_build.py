@@ -314,7 +314,7 @@ def test_paths_of_no_split_say_which_there_are(cache: Path, path: str, message: 
         assert isinstance(caught.value, KeyError) == ("has no split" in message)
 
 
-def test_a_split_in_the_place_of_a_cache_is_told_by_name(cache: Path) -> None:
+def test_a_split_instead_of_a_cache_is_named_in_the_error(cache: Path) -> None:
     with pytest.raises(CacheNotFoundError) as caught:
         Cache.open("cache/train/")
     assert str(caught.value) == (

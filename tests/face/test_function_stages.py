@@ -89,7 +89,7 @@ def test_a_stage_is_called_as_the_function_that_it_was() -> None:
     assert (tokenize.__name__, tokenize.__doc__) == ("tokenize", "The letters of a line.")
 
 
-def test_transform_gives_what_the_engine_gets_and_get_stats_what_was_told() -> None:
+def test_transform_returns_outputs_and_get_stats_the_statistics() -> None:
     assert tokenize.transform("to be") == [{"text": "to be", "length": 5}]
     assert [str(each) for each in tokenize.get_stats()] == ["tokenize_letters: 5", "tokenize_length:\n  [4,8): 1"]
 
@@ -109,7 +109,7 @@ def test_outputs_drops_and_counts_of_a_run() -> None:
     ]
 
 
-def test_what_a_failed_record_told_does_not_count() -> None:
+def test_statistics_of_a_failed_record_do_not_count() -> None:
     @stage
     def picky(line: str) -> str:
         count("seen")
@@ -211,7 +211,7 @@ def test_outside_of_a_stage_nothing_is_reported() -> None:
     observe("length", 2.5)
 
 
-def test_what_is_told_wrongly_is_refused() -> None:
+def test_malformed_statistics_are_refused() -> None:
     def both(line: str) -> str:
         count("x")
         observe("x", 1)

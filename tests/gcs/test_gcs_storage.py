@@ -268,7 +268,7 @@ def test_storages_travel_to_other_processes(storage, bucket):
     assert session_for(storage.options) is session_for(storage.options)
 
 
-def test_the_second_builder_is_told_who_builds(storage, bucket):
+def test_the_error_of_a_second_builder_names_the_first(storage, bucket):
     path = f"{bucket}/.build.lock"
     assert storage.lock_holder(path) is None
     with storage.lock(path, bucket):
@@ -358,7 +358,7 @@ def test_a_lease_ends_where_an_answer_does_not_say_when_it_was_written(bucket, m
     assert storage.lock_holder(f"{bucket}/l") is None
 
 
-def test_a_caller_without_credentials_is_told_what_is_missing(emulator, monkeypatch):
+def test_the_error_without_credentials_says_what_is_missing(emulator, monkeypatch):
     with FaultProxy(emulator, lambda number, method, path: "401") as proxy:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
         storage = GcsStorage(options(anonymous=True))

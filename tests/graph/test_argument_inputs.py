@@ -48,7 +48,7 @@ def test_arguments_of_the_wrong_kind_name_operator_and_argument() -> None:
             fn.cast(fn.cast(images(), dtype="int8"), dtype=fn.random.coin_flip())
 
 
-def test_what_only_running_shows_is_said_then() -> None:
+def test_errors_that_only_a_run_shows_are_raised_then() -> None:
     pipe = Pipeline(batch_size=3)
     with pipe:
         halves = fn.external_source(lambda: np.array([0.5, 0.5, 1.5]))

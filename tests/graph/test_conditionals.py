@@ -327,7 +327,7 @@ def within_a_branch() -> Any:
 
 
 @pytest.mark.parametrize("define", [as_an_output, as_an_input, as_an_input_in_a_branch, within_a_branch])
-def test_a_way_without_a_value_is_said_at_definition_with_its_line(define: Any) -> None:
+def test_a_branch_without_a_value_is_an_error_of_definition_with_its_line(define: Any) -> None:
     words = (
         r"returns nothing for some samples: return a value on all ways, .* on 'arithmetic.*' is True\. .*: if x > 3:"
     )

@@ -58,7 +58,7 @@ def test_a_padded_batch_says_which_rows_are_valid() -> None:
     assert pipe.run().valid.tolist() == [True, True, False, False]
 
 
-def test_a_callable_of_batches_is_told_their_number_or_a_batch_info() -> None:
+def test_a_callable_of_batches_gets_their_number_or_a_batch_info() -> None:
     def by_number(iteration: int) -> Any:
         if iteration >= 2:
             raise StopIteration
@@ -227,7 +227,7 @@ def test_a_state_after_the_last_batch_continues_with_the_next_epoch(iterator: An
         (lambda: (np.zeros(2), np.zeros(3)), {"num_outputs": 2}, "as many samples, got 2, 3"),
     ],
 )
-def test_what_a_source_gives_wrongly_is_said(source: Any, options: Any, message: str) -> None:
+def test_errors_say_what_a_source_returned(source: Any, options: Any, message: str) -> None:
     with pytest.raises(GraphError, match=message):
         define(source, **options).run()
 
@@ -242,7 +242,7 @@ def test_what_a_source_gives_wrongly_is_said(source: Any, options: Any, message:
         ({"source": [], "num_outputs": 2, "ndim": [1, 2, 3]}, "one for each of 2 outputs; got 3"),
     ],
 )
-def test_what_is_declared_wrongly_is_said(options: Any, message: str) -> None:
+def test_errors_say_what_is_declared_wrongly(options: Any, message: str) -> None:
     with pytest.raises(OperatorArgumentError, match=message):
         fn.external_source(**options)
 

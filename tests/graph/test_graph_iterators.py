@@ -335,7 +335,7 @@ def test_a_batch_without_samples_has_the_same_form(ragged: str, shapes: dict[str
     assert whole.keys() == empty.keys() and {name: array.shape for name, array in empty.items()} == shapes
 
 
-def test_what_a_form_cannot_hold_is_said() -> None:
+def test_errors_say_what_a_format_cannot_hold() -> None:
     def define(shapes: Any, dtype: str | None = None) -> Pipeline:
         pipe = Pipeline(batch_size=2)
         with pipe:
@@ -413,7 +413,7 @@ def test_errors_reach_the_loop(files_root: str) -> None:
         list(GraphIterator(pipe))
 
 
-def test_what_is_asked_for_wrongly_is_said(files_root: str) -> None:
+def test_errors_say_what_was_requested_wrongly(files_root: str) -> None:
     with pytest.raises(OperatorArgumentError, match="output_map should give one name for each of the 3 outputs"):
         GraphIterator(reading(files_root), ["a"])
     with pytest.raises(

@@ -225,7 +225,7 @@ def test_samples_beside_a_bad_one_are_still_one_batch(on_error: str) -> None:
 
 
 @pytest.mark.parametrize("on_error", ["fail", "drop"])
-def test_samples_that_fail_together_only_are_said(on_error: str) -> None:
+def test_samples_that_fail_only_together_are_reported(on_error: str) -> None:
     pipe = Pipeline(batch_size=2, on_error=on_error)
     with pipe:
         pipe.set_outputs(fn.pad(fn.external_source(lambda: [np.zeros(2), np.zeros((2, 2))])))

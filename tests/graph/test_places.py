@@ -22,7 +22,7 @@ def images() -> Any:
     return fn.external_source(lambda: np.arange(8.0).reshape(2, 2, 2), dtype="float64", ndim=2)
 
 
-def test_the_device_is_that_of_the_inputs_unless_it_is_said() -> None:
+def test_the_device_is_that_of_the_inputs_unless_it_is_given() -> None:
     pipe = Pipeline(batch_size=2)
     with pipe:
         host = images()

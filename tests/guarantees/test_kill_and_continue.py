@@ -119,7 +119,7 @@ def test_two_builders_of_one_directory_do_not_disturb_each_other(tmp_path: Path)
         scene.close()
 
 
-def test_the_second_builder_is_told_who_builds(tmp_path: Path) -> None:
+def test_the_error_of_a_second_builder_names_the_first(tmp_path: Path) -> None:
     scene = Scene(tmp_path, files=6, changed=6, old=False)
     try:
         [first] = _commands(scene, 1, line_secs="0.01")

@@ -107,7 +107,7 @@ def test_a_reader_without_a_state_gives_its_lease_back(tmp_path: Path, monkeypat
     assert not path.exists()
 
 
-def test_what_is_kept_for_a_reader_is_told_and_can_be_removed_nevertheless(tmp_path: Path) -> None:
+def test_snapshots_kept_for_a_reader_are_named_and_can_be_removed_nevertheless(tmp_path: Path) -> None:
     path = tmp_path / "c"
     older = write(path, 0)
     split = older["train"]

@@ -272,7 +272,7 @@ class TestWholeFiles:
         assert people.read == {"fay", "gil", "hal", "ida", "jon"}
         assert people.hidden == ["w.txt@0", "w.txt@12", "w.txt@16", "w.txt@4", "w.txt@8"]
 
-    def test_new_records_of_the_file_are_hidden_too_and_told(
+    def test_new_records_of_the_file_are_hidden_too_and_reported(
         self, people: People, caplog: pytest.LogCaptureFixture
     ) -> None:
         take_down(people.path, ["u.txt"])

@@ -166,7 +166,7 @@ def test_what_a_program_sets_on_a_class_counts(settings: ModuleType, name: str, 
     assert after.digest != before.digest
 
 
-def test_values_that_a_program_has_set_are_told_by_their_places(settings: ModuleType) -> None:
+def test_values_that_a_program_has_set_are_named_by_their_places(settings: ModuleType) -> None:
     settings.Larger.size = 7  # type: ignore[attr-defined]
 
     assert set_values([settings.stage]) == {("made_settings", "Larger.size"): 7}

@@ -270,7 +270,7 @@ def test_options_out_of_range_are_refused(document_split, options, words):
         pack(document_split, **options)
 
 
-def test_which_feature_must_be_said_where_there_are_several(pair_split, row_split):
+def test_the_feature_must_be_named_where_there_are_several(pair_split, row_split):
     with pytest.raises(
         LoaderError,
         match=r"^there is nothing to pack in split 'train': .*, and it has flag bool \(\), id int64 \(\), x int32",

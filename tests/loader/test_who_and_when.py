@@ -64,7 +64,7 @@ def loader_of(train, other, kind, exhausted, **options):
     return Loader(source, **options)
 
 
-def test_who_is_in_a_row_is_told_of_the_packing_of_that_epoch(train):
+def test_records_of_a_row_are_those_of_the_packing_of_that_epoch(train):
     plan = pack(train, sequence_length=24, feature="tokens", seed=3, reshuffle_each_iteration=True)
     loader = Loader(plan, batch_size=2, seed=1, epochs=2)
 

@@ -29,7 +29,7 @@ def test_a_loader_of_tensors_is_not_read_by_index(split: Split) -> None:
             loader[0]
 
 
-def test_who_skips_batches_as_torch_does_is_told_of_the_state(split: Split) -> None:
+def test_skipping_batches_as_torch_does_is_answered_with_the_state(split: Split) -> None:
     loader = TorchDataLoader(Loader(split, batch_size=4))
 
     with pytest.raises(

@@ -62,7 +62,7 @@ def test_lists_of_files(root: Path) -> None:
     assert read(lambda: fn.readers.file(file_root=str(root), files=relative, labels=[7, 3]), batch_size=2) == by_list
 
 
-def test_what_is_wrong_with_lists_is_said(root: Path) -> None:
+def test_errors_say_what_is_wrong_with_lists(root: Path) -> None:
     (root / "list.txt").write_text("dog/b.jpg 7\ncat/1.jpg\n")
     with pytest.raises(OperatorArgumentError, match=r"line 2: expected 'name label', got 'cat/1.jpg'"):
         read(lambda: fn.readers.file(file_list=str(root / "list.txt")), batch_size=1)

@@ -283,7 +283,7 @@ POINTS = np.ones((3, 2), np.float32)
         (lambda x: fn.io.file.read(x), POINTS, "expected names as bytes, uint8.·., got float32"),
     ],
 )
-def test_what_is_wrong_is_said(call: Any, sample: Any, message: str) -> None:
+def test_errors_say_what_is_wrong(call: Any, sample: Any, message: str) -> None:
     with pytest.raises(BeamPipesError, match=message):
         one(call, sample)
 

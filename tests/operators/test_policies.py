@@ -82,7 +82,7 @@ def test_images_keep_their_size_and_draws_their_record(call: Any) -> None:
     assert any(not np.array_equal(one, image) for one, image in zip(whole, IMAGES, strict=True))
 
 
-def test_what_is_wrong_is_said() -> None:
+def test_errors_say_what_is_wrong() -> None:
     with Pipeline(batch_size=1):
         x = given(IMAGES[:1], layout="HWC")
         with pytest.raises(OperatorArgumentError, match="max_translate_rel does not go without shape"):

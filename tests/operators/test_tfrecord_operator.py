@@ -172,7 +172,7 @@ def test_varints_of_every_length_are_decoded() -> None:
     assert (found == values).all() and not len(before)
 
 
-def test_what_is_not_a_varint_is_said() -> None:
+def test_errors_name_what_is_not_a_varint() -> None:
     none = np.zeros(0, np.int64)
     with pytest.raises(ValueError, match="^the bytes end within an integer$"):
         decode_varints(np.array([1, 0x80], np.uint8), none)

@@ -99,7 +99,7 @@ def test_a_list_with_a_transform_gives_the_same_bytes(
     assert again.up_to_date and again.regrouped
 
 
-def test_a_failure_between_transforms_is_told_in_its_own_words(
+def test_a_failure_between_transforms_is_reported_in_its_own_words(
     prism: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(CLICKS_VARIABLE, str(tmp_path / "clicks.txt"))

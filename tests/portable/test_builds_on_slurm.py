@@ -140,7 +140,7 @@ def test_a_script_is_written_and_submitted_by_hand(slurm: None, expected: dict[s
     assert built_files(cache) == expected
 
 
-def test_what_slurm_refuses_is_said_in_its_words(slurm: None, paced_input: Path, tmp_path: Path) -> None:
+def test_what_slurm_refuses_is_reported_in_its_words(slurm: None, paced_input: Path, tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="sbatch refused the job: .*invalid partition.*options after --") as raised:
         build(PACED, tmp_path / "slurm", options=SlurmOptions(workers=2, beam_args=("--partition=none",)))
     assert not isinstance(raised.value, JobLostError)

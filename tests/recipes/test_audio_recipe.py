@@ -31,7 +31,7 @@ def clips(lines: list[dict[str, Any]] | None = None) -> None:
     Path("talks/manifest.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines or rows))
 
 
-def test_a_manifest_names_files_and_what_is_said_in_them() -> None:
+def test_a_manifest_names_files_and_their_transcripts() -> None:
     clips()
     recipe = audio("talks/manifest.jsonl", sample_rate=16_000, keep_fields={"speaker": "int64"})
 

@@ -140,7 +140,7 @@ def told(*arguments: str) -> str:
         pytest.param({"in/.a.csv": BEES}, ["in"], ["no file matches", "hidden files are left out"], id="empty folder"),
     ],
 )
-def test_mistakes_are_told_with_what_to_type(files: dict[str, str], arguments: list[str], words: list[str]) -> None:
+def test_mistakes_are_answered_with_what_to_type(files: dict[str, str], arguments: list[str], words: list[str]) -> None:
     for name, text in files.items():
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(text)

@@ -341,7 +341,7 @@ def test_report_and_diff_on_the_command_line(cache: Cache, tmp_path: Path) -> No
     assert json.loads(beam_pipes("diff", cache.path, other, "--json"))["same_data"] is True
 
 
-def test_a_report_that_cannot_be_written_is_said(cache: Cache, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_that_cannot_be_written_is_an_error(cache: Cache, capsys: pytest.CaptureFixture[str]) -> None:
     (Path(cache.directory) / "report.html").mkdir()
 
     show_report(cache.path)

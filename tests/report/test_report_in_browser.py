@@ -184,7 +184,7 @@ def test_a_script_would_be_stopped(browser: Browser, pages: dict[str, Path], tmp
     assert browser.requests() == [page.as_uri()]
 
 
-def test_without_a_browser_it_is_said_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_browser_the_error_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
         AssertionError, match="Chromium and chromedriver not found on PATH: .* `make browser` installs it"

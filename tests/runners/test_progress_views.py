@@ -375,7 +375,7 @@ def test_of_many_stages_the_costly_ones_are_seen(monkeypatch: pytest.MonkeyPatch
     assert "33 more stages, each faster." in text and text.startswith("0/3 shards")
 
 
-def test_what_is_told_can_be_taken_back() -> None:
+def test_figures_that_were_added_can_be_taken_back() -> None:
     account = Account(read=5, dropped=1, dead=1)
     account.units["A"] = UnitAccount(inputs=5, kept=3, outputs=6, dead=1, dropped={"x": 1})
     counts = Counts(num_shards=2, stages=["source", "A"])

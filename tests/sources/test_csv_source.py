@@ -71,7 +71,7 @@ def test_rows_are_parsed(path, content, rows):
         (float, ["1.7e308", "9007199254740993.0"], ["1e309", "-1e999"]),
     ],
 )
-def test_digits_are_rounded_to_a_float_that_is_none_of_the_infinities(path, dtype, fits, refused):
+def test_digits_are_rounded_to_a_finite_float(path, dtype, fits, refused):
     values, bad = read(path, "\n".join(["x", *fits, *refused]), schema={"x": dtype})
 
     assert [repr(value["x"]) for value in values] == [repr(float(text)) for text in fits]

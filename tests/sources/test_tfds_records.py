@@ -188,7 +188,7 @@ def test_a_file_with_fewer_records_than_were_written_is_refused(prepared: Path, 
         tfds_splits(tmp_path / "kinds")["train"].plan(target_shard_bytes=1 << 20)
 
 
-def test_what_is_wrong_is_said(prepared: Path, tmp_path: Path) -> None:
+def test_errors_say_what_is_wrong(prepared: Path, tmp_path: Path) -> None:
     with pytest.raises(
         SourceError, match=r"expected a data set that TFDS has prepared.*Name the directory of a version"
     ):

@@ -471,7 +471,7 @@ def test_a_cache_of_seqio_or_one_that_lies_elsewhere_is_not_built_again(tmp_path
     assert result.outcome == "built"
 
 
-def test_what_cannot_be_built_is_said(tmp_path: Path) -> None:
+def test_errors_say_what_cannot_be_built(tmp_path: Path) -> None:
     source = lines_source(tmp_path, {"a.txt": ["one"]})
     register("known", source, [to_targets])
     with pytest.raises(DeclarationError, match=r"no task matches 'know'. Did you mean 'known'"):

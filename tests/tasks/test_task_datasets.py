@@ -305,7 +305,7 @@ def test_optional_features_may_be_missing() -> None:
     assert values(task.get_dataset(shuffle=False)) == [{"inputs": [5, 6, 7], "targets": [8, 9], "z": 3}]
 
 
-def test_sequences_are_trimmed_at_the_end_unless_told_otherwise() -> None:
+def test_sequences_are_trimmed_at_the_end_by_default() -> None:
     task = Task("t", NUMBERS, ID_FEATURES)
     lengths = {"inputs": 2, "targets": 1}
 

@@ -115,7 +115,7 @@ def test_the_page_is_whole_and_escaped() -> None:
     assert "an &lt;unclear&gt; example" in html and "&lt;ab. c&gt;" in html
 
 
-def test_values_are_told_shortly() -> None:
+def test_values_are_shown_briefly() -> None:
     example = {"ids": np.arange(30, dtype=np.int32), "text": "é".encode(), "n": np.float32(0.5), "long": b"a" * 500}
     assert list(feature_lines(example)) == [
         ("ids", "int32[30]", " ".join(map(str, range(24))) + " …"),

@@ -251,7 +251,7 @@ def test_a_template_that_adds_tokens_is_left_to_tokenizers(tokenizer: Tokenizer)
 
 
 @pytest.mark.parametrize("backend", ["tiktoken", "tokenizers"])
-def test_lone_surrogates_are_told_by_both_backends(tokenizer: Tokenizer, backend: str) -> None:
+def test_lone_surrogates_are_refused_by_both_backends(tokenizer: Tokenizer, backend: str) -> None:
     vocabulary = TokenizersVocabulary(tokenizer, backend=backend)
     message = (
         r"the text has '.ud83d' at character 2: half of a surrogate pair, which is not a character\. Repair the text"

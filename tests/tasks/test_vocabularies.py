@@ -319,7 +319,7 @@ def test_what_is_not_a_model_of_sentencepiece_is_reported(tmp_path: Path) -> Non
             SentencePieceVocabulary(str(tmp_path / "m.model")).encode("a")
 
 
-def test_half_a_surrogate_pair_is_told_by_every_vocabulary(
+def test_half_a_surrogate_pair_is_refused_by_every_vocabulary(
     sentencepiece_model: str, tokenizer: object, tmp_path: Path
 ) -> None:
     ranks = tmp_path / "bytes.tiktoken"

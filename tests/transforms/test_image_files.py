@@ -339,7 +339,7 @@ def test_a_larger_image_than_pillow_opens_is_read_if_the_limit_is_raised() -> No
     assert decode(data, space="GRAY", max_pixels=180_000_000).shape == (9_000, 20_000, 1)
 
 
-def test_kinds_are_told_by_their_first_bytes() -> None:
+def test_kinds_are_recognized_by_their_first_bytes() -> None:
     for kind in ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "AVIF"):
         found = kind_of(written(kind))
         assert found is not None and found.name.upper() == kind == found.plugin

@@ -121,7 +121,7 @@ class TestPipeline:
             "MyPipeline_property_2_digits: 4",
         ]
 
-    def test_output_types_are_told_as_a_dict(self) -> None:
+    def test_output_types_are_given_as_a_dict(self) -> None:
         assert simple("One", str, int).output_type_as_dict == {"dataset": int}
         assert simple("Two", str, {"a": int, "b": str}).output_type_as_dict == {"a": int, "b": str}
 

@@ -128,7 +128,7 @@ def test_rows_records_and_steps(page: str, cache: Cache) -> None:
     assert 3 in told(page, "steps", id=row["records"][0]["id"])["steps"]
 
 
-def test_what_cannot_be_answered_is_said(page: str) -> None:
+def test_errors_say_what_cannot_be_answered(page: str) -> None:
     assert told(page, "rows", split="train", where="n >", count=1)[0] == 404
     assert "no feature of split 'train', which has lang, loss_mask, n" in told(page, "rows", split="train", sort="m")[1]
     assert "start should be a number from 0 to" in told(page, "rows", split="train", start="-1")[1]

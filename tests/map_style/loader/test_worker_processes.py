@@ -201,7 +201,7 @@ def test_no_worker_outlives_its_script(tmp_path, end):
     eventually(lambda: not any(alive(pid) for pid in pids))
 
 
-def test_a_script_without_a_guard_is_told_so(tmp_path):
+def test_a_script_without_a_guard_is_an_error_that_says_so(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.format(paths=[str(HERE), str(ROOT)], end="").replace('__name__ == "__main__"', "True"))
 

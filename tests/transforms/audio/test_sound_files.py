@@ -135,7 +135,7 @@ def test_streams_of_ogg_that_libsndfile_would_leave_out_are_refused(kind: str) -
         decoded(content + content, name="a")
 
 
-def test_mp3_files_of_which_libsndfile_would_read_a_part_are_refused() -> None:
+def test_mp3_files_that_libsndfile_reads_in_part_are_refused() -> None:
     variable, constant = sound("mp3"), sound("mp3", bitrate_mode="CONSTANT", compression_level=0.5)
     without_header = [content[content.index(content[:4], 4) :] for content in (variable, constant)]
 

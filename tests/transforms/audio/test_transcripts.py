@@ -230,7 +230,7 @@ def test_one_manifest_in_another_folder_is_another_configuration() -> None:
     assert one.fingerprint_config() != other.fingerprint_config()
 
 
-def test_a_file_has_several_pieces_and_none_of_them_twice() -> None:
+def test_a_file_has_several_pieces_and_each_is_described_once() -> None:
     pieces = [{"audio": "a.wav", "offset": at, "duration": 1} for at in (0, 1, 2)]
 
     assert len(matched(pieces, ["a.wav"]).rows("a.wav")) == 3
@@ -241,7 +241,7 @@ def test_a_file_has_several_pieces_and_none_of_them_twice() -> None:
         matched([*pieces, pieces[0]], ["a.wav"])
 
 
-def test_a_row_about_sound_that_is_not_read_is_told_to_convert_it() -> None:
+def test_the_error_of_a_row_about_an_unread_format_advises_to_convert_it() -> None:
     message = (
         r"a transcript is about the file 'clips/a\.m4a', and there is none\. Convert it to FLAC, for example with: "
         r"ffmpeg -i clips/a\.m4a clips/a\.flac, and name that file\."
