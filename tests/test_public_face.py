@@ -65,3 +65,11 @@ def test_every_name_that_a_package_offers_is_there(package: str) -> None:
     module = importlib.import_module(package)
     for name in getattr(module, "__all__", ()):
         getattr(module, name)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("beam_pipes.building.care.takedown", "take_down"), ("beam_pipes.recipes.texts", "open_tokenizer")],
+)
+def test_programs_find_names_at_earlier_places(module: str, name: str) -> None:
+    assert callable(getattr(importlib.import_module(module), name))

@@ -27,6 +27,7 @@ from beam_pipes.recipes.row_files import (
     format_of,
     reading_of,
 )
+from beam_pipes.recipes.tokenizer_names import open_tokenizer as open_tokenizer
 from beam_pipes.recipes.tokenizer_names import vocabulary_of
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
 from beam_pipes.sources.byte_stream import text_of as text_of_bytes
