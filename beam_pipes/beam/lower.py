@@ -365,7 +365,7 @@ class _FromElements(_RunUnits):
 
 
 class _RunElements(_FromElements):
-    """One element after the other: none waits, so outputs have its timestamp and windows without being told."""
+    """One element after the other: none waits, so outputs have its timestamp and windows by themselves."""
 
     def process(self, element: Element) -> Sequence[Element]:
         if type(element) is not self._type:

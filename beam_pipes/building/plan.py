@@ -66,7 +66,7 @@ from beam_pipes.storage.locks import reached
 # Undeclared features are inferred from `INFER_EXAMPLES` of each split, or from this many records.
 INFER_RECORDS = 2048
 
-# In the manifest's fingerprints: how often everything was rebuilt on request. Missing as long as that is zero.
+# In the manifest's fingerprints: how often everything was rebuilt on request. Missing while that is zero.
 GENERATION = "generation"
 
 # Prefix of each analyzer's name in the manifest's fingerprints, for the digest of its result.
@@ -183,7 +183,7 @@ def _digests_before_the_cache(root: str) -> str:
 def plan_input(declaration: Declaration, to: str | os.PathLike[str], *, overwrite: bool = False) -> PlannedInput:
     """The first half of `make_plan`: reads input to digest it, and what is published."""
     root, storage = directory_path(to), storage_for(to)
-    # Unchanged files are recognised by their times: whoever overwrites may have reason not to believe these.
+    # Unchanged files are recognised by their times: a build that overwrites may have reason not to trust these.
     digests, kept = DigestCache() if overwrite else DigestCache.load(f"{root}/{DIGESTS_NAME}"), None
     if not overwrite and not len(digests):  # there is no cache yet: use what an earlier plan for it has read
         kept = _digests_before_the_cache(root)

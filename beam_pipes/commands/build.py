@@ -189,7 +189,7 @@ def _shares_of(declaration: Declaration) -> dict[str, float]:
 
 def _show_splits(path: str, shares: Mapping[str, float]) -> None:
     """The examples per split, if there are several: shares are drawn, so with few records a split may get none, or
-    another part than its share; the latter is told if it is off by a quarter.
+    another part than its share; that is reported if it is off by a quarter.
     """
     from beam_pipes.cache import Cache
 

@@ -100,7 +100,7 @@ class NamesClasses(Protocol):
     """Provides names of classes: the result of an analyzer."""
 
     def class_names(self) -> tuple[str, ...] | None:
-        """The names, in the order of their numbers; None as long as they are not known."""
+        """The names, in the order of their numbers; None until they are known."""
         ...
 
 
@@ -182,7 +182,7 @@ class FeatureSpec:
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """The names that values stand for; None without any, and as long as an analyzer has not found them."""
+        """The names that values stand for; None without any, and until an analyzer has found them."""
         if self.classes is None or isinstance(self.classes, Sequence):
             return self.classes if self.classes is None else tuple(self.classes)
         return self.classes.class_names()

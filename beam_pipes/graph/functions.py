@@ -78,8 +78,8 @@ class TFRecordFeature:
             given = np.asarray(exact_number(0 if self.default_value is None else self.default_value, self.numpy_dtype))
         except (NotExactError, NotNumbersError):
             raise OperatorArgumentError(
-                f"default_value={self.default_value!r:.40} is no {self.dtype}, which is what the feature is. Choose a "
-                "number that is one."
+                f"default_value={self.default_value!r:.40} is not {self.dtype}, the dtype of the feature. Choose a "
+                "number that is."
             ) from None
         if self.shape is not None:
             try:

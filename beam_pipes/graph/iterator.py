@@ -414,7 +414,7 @@ def concatenated(name: str, column: TensorList) -> dict[str, Array]:
         found = ", ".join(map(str, sorted(shapes)[:3]))
         raise GraphError(
             f"output {name!r} holds samples of shapes {found}: ragged='values' puts them one after the other along "
-            "their first axis, and they should be alike in the others. Take ragged='pad' or 'list'."
+            "their first axis, and they should be alike in the others. Use ragged='pad' or 'list'."
         )
     samples = [np.atleast_1d(sample) for sample in column]
     return {name: np.concatenate(samples), f"{name}/lengths": np.array([len(one) for one in samples], np.int64)}
@@ -431,8 +431,8 @@ def _fill(name: str, pad_value: object, dtype: npt.DTypeLike | None) -> object:
         given = None
     if given is None or np.ndim(given):
         raise OperatorArgumentError(
-            f"pad_value={pad_value!r:.40} is no {dtype}, which is what the output {name!r} holds. Choose a number that "
-            "is one, or cast the output in the graph."
+            f"pad_value={pad_value!r:.40} is not {dtype}, the dtype of the output {name!r}. Choose a number that is, "
+            "or cast the output in the graph."
         )
     return given
 

@@ -485,7 +485,7 @@ class WindowRows(Rows):
     # Records
 
     def records_of(self, row: int) -> Indices:
-        """The records of which a window is made, ascending: that of its anchor, and those of its steps."""
+        """The records that a window is made of, ascending: that of its anchor, and those of its steps."""
         sequences, anchors = self.index.locate(np.array([row]))
         found = [self.index.records(sequences, anchors)]
         if self.index.firsts is not None:

@@ -136,7 +136,7 @@ def _refuse_versioned(found: FoundFiles) -> None:
         if _HUDI_FILE.search(name):
             raise _versioned(name, "Hudi")
         above = (found.top + name).rpartition("/")[0]
-        # Above what was named, a store is asked nothing: each question is a request.
+        # On a store, directories above the named one are not looked at: each look is a request.
         while above and above not in done and (not is_remote(found.top) or f"{above}/".startswith(found.top)):
             done.add(above)
             for table, mark in _LOGS.items():

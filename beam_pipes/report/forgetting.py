@@ -204,7 +204,7 @@ def _reads(loader: Loader, records: Mapping[str, None], last_step: int) -> Itera
 
 
 def epochs_until(loader: Loader, last_step: int) -> int:
-    """The epochs of which a run has read something by a step; 1 for a mixture without end."""
+    """The number of epochs that a run has begun by a step; 1 for a mixture without end."""
     steps = loader.steps_per_epoch
     return 1 if not steps else last_step // steps + 1
 

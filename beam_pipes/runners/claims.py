@@ -373,7 +373,7 @@ def work(order_path: str, *, worker: str, processes: int = 1, say: Callable[[str
     wanted, at any time while the job lasts. `worker` names this one: a worker that is restarted under the same name
     takes over at once what it had claimed. SIGTERM gives its claims back.
 
-    Raises what a stage or the source raised, after all other workers were told, and `JobEndedError` if the job ended
+    Raises what a stage or the source raised, after all other workers know of it, and `JobEndedError` if the job ended
     for another reason.
     """
     order = WorkOrder.read(order_path)
@@ -456,7 +456,7 @@ def main(order_path: str, *, worker: str, processes: int) -> int:
     try:
         built = work(order_path, worker=worker, processes=processes, say=say)
     except _Ended as error:
-        say("told to end: others take over what it had claimed.")
+        say("it was asked to end: others take over what it had claimed.")
         return int(error.code)
     except JobEndedError as error:
         say(f"the job has ended: {error}")

@@ -94,8 +94,8 @@ def refuse_of_builds(
         raise DeclarationError(f"{why}, so every build computes all records again: leave overwrite out.")
     if saved_plan is not None:
         raise DeclarationError(
-            f"{why}: which shards it writes is known when its job has run, so there is no plan to keep to. Leave the "
-            "saved plan out."
+            f"{why}: its shards are known only when its job has run, so a saved plan cannot be checked. Leave "
+            "saved_plan out."
         )
     if not isinstance(options, BeamOptions):
         return

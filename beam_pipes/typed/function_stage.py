@@ -345,7 +345,7 @@ class BatchedFunctionStage(FunctionStage[P, R]):
             )
 
     def check_batching(self) -> None:
-        """Raises `DeclarationError` for limits of batches that are none."""
+        """Raises `DeclarationError` for invalid limits of batches."""
         assert self._batching
 
     def transform(self, input_object: object) -> list[object]:

@@ -49,7 +49,7 @@ class Question:
 class Answer:
     """The rows that answer a question; `looked` of `of` records were searched so far, and `count` of them are left.
 
-    Raises `SpecError` for a condition that is none, and for a feature by which nothing can be sorted.
+    Raises `SpecError` for an invalid condition, and for a feature that cannot be sorted by.
     """
 
     def __init__(self, split: Split, asked: Question) -> None:

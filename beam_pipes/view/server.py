@@ -269,13 +269,13 @@ class Viewer:
             # Of the rows of other hosts, only the records are known.
             index = number if not records else None if records[0].host_index else records[0].index
             values = {} if index is None else {name: batch[name][index] for name in named}
-            told = [
+            records_of_row = [
                 {"id": each.record_id, "split": each.split, "row": each.record, "segment": each.segment}
                 | {"source": each.source}
                 for each in records
             ]
             made = shown.features(values, {}, self.vocabulary, ids, None)
-            rows.append({"number": number, "features": made, "records": told})
+            rows.append({"number": number, "features": made, "records": records_of_row})
         epoch = delivered[0].epoch if delivered else 0
         return {"step": step, "epoch": epoch, "count": len(members), "rows": rows}
 
@@ -311,7 +311,7 @@ def _kept(kept: OrderedDict[_K, _T], key: _K, value: _T, most: int) -> None:
 
 
 class Asked:
-    """The parameters of a request; `CacheError` for a number that is none."""
+    """The parameters of a request; `CacheError` for an invalid number."""
 
     def __init__(self, request: Request) -> None:
         self._given = request.query_params
@@ -343,7 +343,7 @@ def application(viewer: Viewer, *, port: int, token: str | None = None) -> ASGIA
     }
     routes = [Route(f"/{name}", functools.partial(_file, name or "view.html", form)) for name, form in _FILES.items()]
     routes.append(Route("/favicon.ico", lambda request: Response(status_code=204)))
-    routes += [Route(f"/api/{name}", functools.partial(_told, told)) for name, told in asked_for.items()]
+    routes += [Route(f"/api/{name}", functools.partial(_answered, answer)) for name, answer in asked_for.items()]
     return _Guard(Starlette(routes=routes), port=port, token=token)
 
 
@@ -352,9 +352,9 @@ async def _file(name: str, form: str, request: Request) -> Response:
     return Response(content, media_type=form)
 
 
-async def _told(told: Callable[[Asked], object], request: Request) -> Response:
+async def _answered(answer: Callable[[Asked], object], request: Request) -> Response:
     try:
-        found = await run_in_threadpool(told, Asked(request))
+        found = await run_in_threadpool(answer, Asked(request))
     except BeamPipesError as error:
         return _json({"error": shown_value(str(error), max_characters=4000)}, status=404)
     except Exception as error:  # one damaged record should not end the page

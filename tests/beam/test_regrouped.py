@@ -400,7 +400,7 @@ def _dataflow(**options: Any) -> DataflowOptions:
     [
         ({"overwrite": True}, "so every build computes all records again: leave overwrite out."),
         ({"options": PrismOptions(attempts=2)}, "so no record of the job is kept. Leave detach and attempts out"),
-        ({"saved_plan": object()}, "so there is no plan to keep to. Leave the saved plan out."),
+        ({"saved_plan": object()}, "so a saved plan cannot be checked. Leave saved_plan out."),
         ({"options": _dataflow(template_location="gs://bucket/t")}, "its job is not written as a template."),
         ({"options": _dataflow()}, "which workers in the cloud cannot see. Build to gs://…."),
     ],

@@ -436,7 +436,7 @@ def test_a_constant_keeps_its_number_or_is_refused() -> None:
 @pytest.mark.parametrize(("dtype", "default"), [("int64", 0.5), ("int64", 2**63), ("float32", 2**24 + 1)])
 def test_a_default_of_another_number_is_refused_where_the_feature_is_declared(dtype: Any, default: Any) -> None:
     with pytest.raises(
-        OperatorArgumentError, match=f"default_value={default!r} is no {dtype}, which is what the feature"
+        OperatorArgumentError, match=f"default_value={default!r} is not {dtype}, the dtype of the feature"
     ):
         tfrec.FixedLenFeature([], dtype, default)
 

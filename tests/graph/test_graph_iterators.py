@@ -346,11 +346,11 @@ def test_errors_say_what_a_format_cannot_hold() -> None:
         GraphError, match=r"'output_0' holds samples of shapes \(2, 1\), \(2, 2\): ragged='values' puts"
     ):
         next(iter(GraphIterator(define([(2, 1), (2, 2)]), ragged="values")))
-    with pytest.raises(OperatorArgumentError, match="pad_value=-1 is no uint8, which is what the output 'x' holds"):
+    with pytest.raises(OperatorArgumentError, match="pad_value=-1 is not uint8, the dtype of the output 'x'"):
         GraphIterator(define([(2, 1), (2, 2)], "uint8"), ["x"], ragged="pad", pad_value=-1)
-    with pytest.raises(OperatorArgumentError, match="pad_value=16777217 is no float32"):
+    with pytest.raises(OperatorArgumentError, match="pad_value=16777217 is not float32"):
         GraphIterator(define([(2, 1), (2, 2)], "float32"), ["x"], ragged="pad", pad_value=2**24 + 1)
-    with pytest.raises(OperatorArgumentError, match="pad_value=0.5 is no uint8"):
+    with pytest.raises(OperatorArgumentError, match="pad_value=0.5 is not uint8"):
         next(iter(GraphIterator(define([(2, 1), (2, 2)]), ragged="pad", pad_value=0.5)))
 
 

@@ -81,7 +81,7 @@ def test_pad_batch() -> None:
     assert [int(n) for n in lengths] == [2, 1, 0]
     with pytest.raises(OperatorError, match=r"a sequence of 3 is longer than length=2; cut it with truncate=True"):
         run(lambda x: fn.pad_batch(x, length=2), SEQUENCES)
-    with pytest.raises(InferenceError, match=r"pad_value=-1 is no uint8"):
+    with pytest.raises(InferenceError, match=r"pad_value=-1 is not uint8"):
         run(lambda x: fn.pad_batch(x, pad_value=-1), [one.astype(np.uint8) for one in SEQUENCES])
     with pytest.raises(OperatorArgumentError, match=r"truncate needs length"):
         fn.pad_batch(np.zeros(3), truncate=True)

@@ -105,7 +105,7 @@ class PadBatch(Operator):
         spec = inputs[0]
         self.expect(spec, "sequences", least_rank=1)
         if spec.dtype is not None and saturated(np, np.array([self.pad_value]), spec.dtype)[0] != self.pad_value:
-            raise self.refuse(f"pad_value={self.pad_value:g} is no {spec.dtype}")
+            raise self.refuse(f"pad_value={self.pad_value:g} is not {spec.dtype}")
         shape = None if spec.shape is None else (self._target(0) if self.length else None, *spec.shape[1:])
         return [spec.replace(shape=shape), TensorSpec.of("int32", ())]
 
