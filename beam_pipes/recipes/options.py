@@ -57,6 +57,16 @@ def types_of(text: Sequence[str]) -> dict[str, str]:
     return types
 
 
+def units_of(text: Sequence[str]) -> dict[str, str]:
+    """`["when=days"]` → `{"when": "days"}`."""
+    units = {}
+    for each in text:
+        column, equals, units[column] = each.rpartition("=")
+        if not equals:
+            raise DeclarationError(f"--dates should be a column and its unit, such as when=days; got {each!r}.")
+    return units
+
+
 def names_of(text: str) -> list[str]:
     """`cat,dog` → `["cat", "dog"]`; for a file, its lines."""
     path = Path(text)

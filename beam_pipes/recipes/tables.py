@@ -24,26 +24,39 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from beam_pipes.analysis import Result
-from beam_pipes.checks import known
+from beam_pipes.checks import choice, known
+from beam_pipes.engine.graph import brief
 from beam_pipes.engine.records import Table
 from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.format.dtypes import FLOATS, INTEGERS, NAMES, numpy_dtype
 from beam_pipes.format.spec import ColumnValues
 from beam_pipes.recipes.column_types import EXACT, types_of_parquet, types_of_rows
-from beam_pipes.recipes.options import CLASSES_HELP, DELIMITER_HELP, Option, columns_of, ends_of, names_of, types_of
+from beam_pipes.recipes.options import (
+    CLASSES_HELP,
+    DELIMITER_HELP,
+    Option,
+    columns_of,
+    ends_of,
+    names_of,
+    types_of,
+    units_of,
+)
 from beam_pipes.recipes.row_files import assign_source, files_of, format_of, reading_of, type_of_text
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
 from beam_pipes.sources.arrow_values import numbers_in
 from beam_pipes.sources.selection import Paths
+from beam_pipes.transforms.by_key import time_of
 from beam_pipes.typed import stage
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 LABEL = "label"
+#: In which the time since 1970 may be stored.
+UNITS = {unit: datetime.timedelta(**{unit: 1}) for unit in ("days", "hours", "minutes", "seconds")}
 
 
-@stage(batched=True, version=3)
+@stage(batched=True, version=4)
 def row_example(
     rows: list[object],
     *,
@@ -53,6 +66,7 @@ def row_example(
     left_out: Sequence[str] | None = None,
     inferred: Sequence[str] = (),
     kinds: Mapping[str, str] | None = None,
+    dates: Mapping[str, str] | None = None,
 ) -> list[dict[str, object]]:
     """Rows to examples: `{"wings": 2, "species": "bee"}` with `label="species"` → `{"wings": 2, "label": 0}`.
 
@@ -65,6 +79,7 @@ def row_example(
         inferred: columns whose dtype was inferred from other rows of JSON; they hold no value of another kind.
         kinds: column → what all values of an `inferred` column of text are, if not text: "an object", "a list",
             "a number" or "true or false".
+        dates: column of text, dates or times → the unit, one of `UNITS`, in which the time since 1970 is stored.
 
     Raises `TaskError` if an integer or a bool is missing.
     """
@@ -90,6 +105,8 @@ def row_example(
             if type(value := row.get(name)) is list and not kind.issuperset(map(type, value)):
                 raise _of_another_kind(value, name, types[name])
         example = {name: _value(row.get(name), name, dtype) for name, dtype in types.items()}
+        for name, unit in (dates or {}).items():
+            example[name] = _since_1970(example[name], name, unit)
         if label is not None:
             value = example.pop(label)
             if numbers is not None and not value:
@@ -135,6 +152,7 @@ def _of_columns(
     left_out: Sequence[str] | None = None,
     inferred: Sequence[str] = (),
     kinds: Mapping[str, str] | None = None,
+    dates: Mapping[str, str] | None = None,
 ) -> Table | None:
     """`row_example` of rows that are kept as columns; None, or any error, if there are rows that it may refuse."""
     if left_out is not None and not table.columns.keys() <= {*types, *left_out}:
@@ -146,6 +164,9 @@ def _of_columns(
         if "[" not in dtype.removesuffix("[]") and not {*map(type, values)} <= _kinds_of(dtype, name, kinds):
             return None
     made = {name: _stored(table, name, dtype) for name, dtype in types.items()}
+    for name, unit in (dates or {}).items():
+        texts = column if isinstance(column := made[name], list) else column.tolist()
+        made[name] = np.array([_since_1970(text, name, unit) for text in texts], np.float64)
     if label is not None:
         column = made.pop(label)
         names = classes.class_names() or () if isinstance(classes, Result) else classes
@@ -190,6 +211,22 @@ def _stored(table: Table, name: str, dtype: str) -> ColumnValues:
     if dtype == "str" and kinds <= {str} or dtype == "bool" and kinds == {bool}:
         return column
     return [_value(value, name, dtype) for value in column]
+
+
+def _since_1970(text: object, name: str, unit: str) -> float:
+    """`"1970-01-02T12:00"` in days → 1.5; a missing time is NaN. Raises `TaskError` for other text."""
+    if text == "":
+        return math.nan
+    if (time := time_of(text)) is None:
+        raise TaskError(
+            f"the column {name!r} should hold dates or times in ISO 8601, such as 2024-06-01 or 2024-06-01T12:00Z, "
+            f"found {brief(text)}. Write them so, store the column as text (omit --dates {name}={unit}), or drop such "
+            "rows (--on-error drop)."
+        )
+    since = time.replace(tzinfo=time.tzinfo or datetime.timezone.utc) - datetime.datetime(
+        1970, 1, 1, tzinfo=datetime.timezone.utc
+    )
+    return since / UNITS[unit]
 
 
 @functools.lru_cache(maxsize=8)  # called for each record
@@ -326,6 +363,14 @@ def table(
     decimal: Annotated[
         str | None, Option("character between the digits of floats in CSV and TSV, such as , [.]")
     ] = None,
+    dates: Annotated[
+        Mapping[str, str] | None,
+        Option(
+            f"COLUMN=UNIT: store dates as numbers since 1970, in {', '.join(UNITS)} (repeatable)",
+            read=units_of,
+            repeated=True,
+        ),
+    ] = None,
     split_by_time: Annotated[
         tuple[str, Mapping[str, str | float | None]] | None,
         Option(
@@ -353,6 +398,9 @@ def table(
         columns: those that are stored, besides the label and `by`. Default: all.
         names: of the columns of CSV and TSV without a header, from the first to the last.
         decimal: between the digits of floats in CSV and TSV: "," for `1,5`, with delimiter=";". Default: ".".
+        dates: column → one of `UNITS`: dates and times are stored as the time since 1970-01-01 UTC, in float64: "days"
+            has 1.5 for `1970-01-02T12:00`. Times without a zone are UTC, missing ones NaN, and what is beyond a
+            microsecond is cut off.
         split_by_time: a column and the ends of `SplitByTime`, instead of `splits`: `("when", {"train": "2024-06-01",
             "eval": None})` has rows before June in "train", all others in "eval".
         options: see `Common`. `by` is a column.
@@ -374,11 +422,13 @@ def table(
         files, kind, delimiter=delimiter, null=null, names=names or (), decimal=decimal, renamed=renamed
     )
     among = None if columns is None else [*columns, *(name for name in (label, by, time) if name is not None)]
+    _check_dates(dates := dict(dates or {}), types or {})
+    declared = {**(types or {}), **dict.fromkeys(dates, "str")}
     kinds = dict[str, str]()
     if kind == "parquet":
-        inferred, partitions = types_of_parquet(files, declared=types or (), among=among)
+        inferred, partitions = types_of_parquet(files, declared=declared, among=among)
     else:
-        inferred = types_of_rows(files, kind, declared=types or (), among=among, kinds=kinds, **reading)
+        inferred = types_of_rows(files, kind, declared=declared, among=among, kinds=kinds, **reading)
         partitions = dict[str, str]()
     inferred |= partitions
     is_text = kind in ("csv", "tsv")
@@ -387,9 +437,18 @@ def table(
             known(column, among=inferred, what="column", where="columns")
         skipped = dict.fromkeys({*inferred} - {*(among or ())}, "skip")
         types = {**skipped, **(types or {})}
+    for column in dates:
+        known(column, among=inferred, what="column", where="dates")
     chosen = _chosen(
         inferred, types or {}, label=label, by=by, time=time, may_skip_others=kind == "json", is_text=is_text
     )
+    for column in dates:
+        if chosen.get(column) != "str":
+            raise DeclarationError(
+                f"dates: the column {column!r} is {chosen.get(column, 'left out')}, and dates are text, such as "
+                "2024-06-01, or dates and times of Parquet. Omit it from --dates: numbers are stored as they are."
+            )
+    stored = {**chosen, **dict.fromkeys(dates, "float64")}
     if by is not None and by == label:
         common = dataclasses.replace(common, by=LABEL)
     module = Module()
@@ -402,12 +461,12 @@ def table(
         reading = {"columns": [name for name in chosen if name not in there], "partitions": there or None}
     assign_source(module, common, files, kind, schema=schema, **reading)
     module.assign("types", chosen)
-    features = {column: feature_of(dtype) for column, dtype in chosen.items() if column != label}
-    is_named = label is not None and chosen[label] == "str"
+    features = {column: feature_of(dtype) for column, dtype in stored.items() if column != label}
+    is_named = label is not None and stored[label] == "str"
     is_learned = is_named and classes is None
     if classes is not None:
-        if label is None or not is_named and chosen[label] not in INTEGERS:
-            what = "there is no label" if label is None else f"the label {label!r} is {chosen[label]}"
+        if label is None or not is_named and stored[label] not in INTEGERS:
+            what = "there is no label" if label is None else f"the label {label!r} is {stored[label]}"
             raise DeclarationError(f"classes are of a label that is text or integers, and {what}. Omit them.")
         module.assign("classes", [*classes])
     if is_learned:
@@ -422,7 +481,7 @@ def table(
         highest = None if is_learned else Code("len(classes) - 1")
         features[LABEL] = call("FeatureSpec", "int64", minimum=0, maximum=highest, classes=of_label)
     elif label is not None:
-        features[LABEL] = feature_of(chosen[label])
+        features[LABEL] = feature_of(stored[label])
     module.use("beam_pipes.recipes", "row_example")
     making = call(
         "stage",
@@ -434,10 +493,15 @@ def table(
         left_out=sorted({*inferred, *(types or {})} - {*chosen}) if kind == "json" and columns is None else None,
         inferred=guessed or None if kind == "json" else None,
         kinds={name: found for name, found in kinds.items() if name in guessed} or None,
+        dates=dates or None,
     )
     splits = None
     if time is not None:
-        _check_times(time, chosen[time], ends, label=label)
+        if time in dates:
+            ends = {
+                name: _since_1970(end, time, dates[time]) if isinstance(end, str) else end for name, end in ends.items()
+            }
+        _check_times(time, stored[time], ends, label=label)
         module.use("beam_pipes.transforms.by_key", "SplitByTime")
         splits = call("SplitByTime", dict(ends), field=time)
     analyzers = [Code("classes")] if is_learned else None
@@ -446,6 +510,15 @@ def table(
     loads = f"from beam_pipes.loader import Loader\nfor batch in Loader(SPLIT, batch_size=ROWS): ...  # {shown}"
     text = module.text("Rows and their types, as `beam-pipes table` declares them.")
     return Recipe(text, loads, rows=256, left_out=files.left_out, renamed=renamed)
+
+
+def _check_dates(dates: Mapping[str, str], types: Mapping[str, str]) -> None:
+    for column, unit in dates.items():
+        choice(unit, of=UNITS, what=f"dates: the unit of {column!r}")
+        if types.get(column, "str") != "str":
+            raise DeclarationError(
+                f"dates: the column {column!r} has the type {types[column]!r} too. Omit it from --type or --dates."
+            )
 
 
 def _check_times(column: str, dtype: str, ends: Mapping[str, str | float | None], *, label: str | None) -> None:

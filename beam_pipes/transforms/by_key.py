@@ -282,19 +282,24 @@ class SplitByTime(Pipeline):
         return {name: [input_object] if at == number else [] for at, name in enumerate(self.ends)}
 
 
+def time_of(text: object) -> datetime.datetime | None:
+    """A time in ISO 8601, to a microsecond; None for anything else."""
+    match = _ISO.fullmatch(text.strip()) if isinstance(text, str) else None
+    if match is None:
+        return None
+    date, minutes, seconds, fraction, utc, hours, rest = match.groups()
+    zone = "+00:00" if utc else f"{hours}:{rest or '00'}" if hours else ""
+    text = f"{date}T{minutes or '00:00'}{seconds or ':00'}.{(fraction or '')[:6].ljust(6, '0')}{zone}"
+    try:
+        return datetime.datetime.fromisoformat(text)
+    except ValueError:  # 2024-02-30
+        return None
+
+
 def _moment(time: object, *, like: object) -> float | datetime.datetime | None:
     """A time to be compared with others; None for one that is missing, or not of the kind of `like`."""
     if isinstance(like, str):
-        match = _ISO.fullmatch(time.strip()) if isinstance(time, str) else None
-        of_like = _ISO.fullmatch(like.strip())
-        if match is None or of_like is None or any(match.group(5, 6)) != any(of_like.group(5, 6)):
-            return None
-        date, minutes, seconds, fraction, utc, hours, rest = match.groups()
-        zone = "+00:00" if utc else f"{hours}:{rest or '00'}" if hours else ""
-        text = f"{date}T{minutes or '00:00'}{seconds or ':00'}.{(fraction or '')[:6].ljust(6, '0')}{zone}"
-        try:
-            return datetime.datetime.fromisoformat(text)
-        except ValueError:  # 2024-02-30
-            return None
+        moment, of_like = time_of(time), time_of(like)
+        return moment if moment and of_like and (moment.tzinfo is None) == (of_like.tzinfo is None) else None
     number: Any = plain_number(time)
     return number if type(number) in (int, float) and not math.isnan(number) else None
