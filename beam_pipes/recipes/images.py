@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import io
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -26,6 +24,18 @@ from beam_pipes.checks import choice
 from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.extras import require
 from beam_pipes.format.dtypes import Array
+from beam_pipes.identity.canonical import Asset
+from beam_pipes.recipes.image_pixels import (
+    MasksFound,
+    check_no_masks,
+    colour_of,
+    decoded_image,
+    encoded_image,
+    find_masks,
+    fitted,
+    mask_of,
+    numbers_of_mask,
+)
 from beam_pipes.recipes.image_rows import IMAGE_SUFFIXES as IMAGE_SUFFIXES
 from beam_pipes.recipes.image_rows import MANIFESTS, SPLIT, ImageRows, RowsFound, assign_rows, find_rows
 from beam_pipes.recipes.media_files import (
@@ -47,11 +57,11 @@ from beam_pipes.recipes.tables import feature_of, number_of, numbers_of
 from beam_pipes.recipes.texts import kept
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
 from beam_pipes.sources.file_source import FileContent
-from beam_pipes.sources.selection import FoundFile, Paths
+from beam_pipes.sources.selection import Paths
 from beam_pipes.sources.tar import KEY, sample_file
 from beam_pipes.transforms.analyzers.vocabulary import TokenTable, Vocabulary
 from beam_pipes.transforms.chat import field_of, kept_fields
-from beam_pipes.transforms.image_files import MAX_PIXELS, decode
+from beam_pipes.transforms.image_files import MAX_PIXELS
 from beam_pipes.typed import drop, stage
 
 if TYPE_CHECKING:
@@ -67,7 +77,7 @@ ENCODINGS = ("pixels", "jpeg", "png", "files")
 LABEL_FIELDS = ("cls", "json.label", "json.class", "json.cls")
 
 
-@stage(version=3)
+@stage(version=4)
 def image_example(
     file: object,
     *,
@@ -84,6 +94,7 @@ def image_example(
     keep: Mapping[str, str] | None = None,
     rows: ImageRows | None = None,
     split_field: str | None = None,
+    masks: Asset | None = None,
 ) -> dict[str, object] | None:
     """An image file to an example: `cat/1.jpg` → `{"image": uint8 (224, 224, 3), "label": 0, "path": "cat/1.jpg"}`.
 
@@ -108,6 +119,8 @@ def image_example(
         rows: what is known about files; label, split and kept fields are then those of their rows, and files without a
             row are dropped as `no_row`.
         split_field: the field of a row that names its split, for `SplitByField(field="__split__")`.
+        masks: the directory of masks; see `image_pixels`. They are fitted as images are, each pixel the nearest one,
+            and stored as `mask`: numbers with "pixels", else files, PNG where they are written again.
 
     Images are RGB, turned as their Exif orientation says; `beam_pipes.transforms.image_files` decodes them. Raises
     `ValueError` for a file that is damaged or unsupported, `TaskError` for a sample without a label.
@@ -145,6 +158,10 @@ def image_example(
         example["label"] = _label(file, image_file.path, classes, label_field, class_folder)
     # With "files" too: a damaged one would only be discovered in training.
     image = decoded_image(image_file.content, background=background, max_pixels=max_pixels)
+    if masks is not None:
+        content, mask = mask_of(masks, image_file.path, image.shape[:2])
+        mask = mask if size is None else fitted(mask[..., None], size, fit=fit, nearest=True)[..., 0]
+        example["mask"] = content if encode == "files" else mask if encode == "pixels" else encoded_image(mask, "png")
     if encode == "files":
         example["image"] = image_file.content
         return example
@@ -212,69 +229,26 @@ def _layout(table: TokenTable) -> Layout:
     return layout_of(map(str, table.tokens), has_splits=False)
 
 
-def decoded_image(content: bytes, *, background: str = "white", max_pixels: int = MAX_PIXELS) -> Pixels:
-    """The pixels of an image file: uint8 (height, width, 3), RGB, upright, over `background` where it is transparent.
-
-    Raises `ValueError` for a file that is damaged, too large, or unsupported.
-    """
-    return decode(memoryview(content), background=_colour(background), max_pixels=max_pixels)
-
-
-@functools.lru_cache(maxsize=8)
-def _colour(name: str) -> tuple[int, int, int] | None:
-    """The colour of a name: `"white"` → `(255, 255, 255)`, `"none"` → None."""
-    if name == "none":
-        return None
-    try:
-        red, green, blue = require("PIL.ImageColor", purpose="images").getrgb(name)[:3]
-    except ValueError as error:
-        raise DeclarationError(
-            f"background should be a colour, such as white, #ff8000 or 'rgb(255, 128, 0)', or none; got {name!r}."
-        ) from error
-    return red, green, blue
-
-
-def fitted(image: Pixels, size: tuple[int, int], *, fit: str) -> Pixels:
-    """An image of another size: `fitted(image, (224, 224), fit="crop")` of (300, 400, 3) → (224, 224, 3).
-
-    "crop" scales it until it covers the size and cuts out the middle; "pad" scales it until it fits, and centres it on
-    black; "stretch" changes its aspect ratio.
-    """
-    from beam_pipes.graph.types import DALIInterpType
-    from beam_pipes.transforms.operators.image.resampling import resized, target_of
-
-    linear = DALIInterpType.INTERP_LINEAR
-    mode = {"crop": "not_smaller", "pad": "not_larger", "stretch": "stretch"}[fit]
-    target = target_of(image.shape[:2], size=size, mode=mode)
-    image = resized(image, target, min_filter=linear, mag_filter=linear, antialias=True, dtype=image.dtype)
-    for axis, wanted in enumerate(size):
-        extra = image.shape[axis] - wanted
-        if extra > 0:
-            image = np.take(image, np.arange(extra // 2, extra // 2 + wanted), axis)
-        elif extra < 0:
-            margins = [(-extra // 2, -extra - -extra // 2) if axis == each else (0, 0) for each in range(3)]
-            image = np.pad(image, margins)
-    return np.ascontiguousarray(image)
-
-
-def encoded_image(image: Pixels, encode: str, *, quality: int = 90) -> bytes:
-    """Pixels as a file, "jpeg" or "png"."""
-    if encode == "jpeg":
-        jpeg: bytes = require("simplejpeg", purpose="JPEG").encode_jpeg(np.ascontiguousarray(image), quality=quality)
-        return jpeg
-    file = io.BytesIO()
-    require("PIL.Image", purpose="PNG").fromarray(image).save(file, "PNG")
-    return file.getvalue()
-
-
 def decode_images(
-    batch: dict[str, Array], *, size: tuple[int, int], background: str = "white", max_pixels: int = MAX_PIXELS
+    batch: dict[str, Array],
+    *,
+    size: tuple[int, int],
+    background: str = "white",
+    max_pixels: int = MAX_PIXELS,
+    has_masks: bool = False,
 ) -> dict[str, Array]:
     """Replaces image files in a batch by their pixels; for `Loader(…, transform=…)`.
 
     `{"image": [b"\\xff\\xd8…", …]}` with `size=(224, 224)` → `{"image": uint8 (rows, 224, 224, 3)}`. Images of another
-    size are cut to it. `background` and `max_pixels` are those of `image_example`.
+    size are cut to it. `background` and `max_pixels` are those of `image_example`. `has_masks` does the same to `mask`,
+    to uint8 or uint16 (rows, 224, 224), by nearest pixels.
     """
+    if has_masks:
+        masks = [numbers_of_mask(bytes(content), f"row {row}") for row, content in enumerate(batch["mask"])]
+        batch = {
+            **batch,
+            "mask": np.stack([fitted(mask[..., None], size, fit="crop", nearest=True) for mask in masks])[..., 0],
+        }
     pixels = np.zeros((len(batch["image"]), *size, 3), np.uint8)
     for row, content in enumerate(batch["image"]):
         image = decoded_image(bytes(content), background=background, max_pixels=max_pixels)
@@ -318,6 +292,9 @@ def images(
     ] = None,
     image_field: Annotated[str | None, Option("manifest field that names the image [by name]")] = None,
     split_field: Annotated[str | None, Option("manifest field that names the split [split, if there is one]")] = None,
+    masks: Annotated[
+        str | os.PathLike[str] | None, Option("directory of masks, a/1.png of a/1.jpg: stored as mask, without labels")
+    ] = None,
     **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From images to a cache: `cat/1.jpg` → `{"image": uint8 (224, 224, 3), "label": 0, "path": "cat/1.jpg"}`.
@@ -351,6 +328,9 @@ def images(
         image_root, image_field: of a manifest: the directory of its images, by default its own, and the field that
             names them, by default the first of `image_rows.IMAGE_FIELDS`.
         split_field: the field of rows that names the split. Default: `split`, if they have it.
+        masks: a directory of masks, stored as `mask`: that of `a/1.jpg` is `a/1.png` or `a/1_mask.png`. Their numbers
+            are kept; see `image_pixels`. Labels are then stored only if `label_field`, `class_folder` or `classes` asks
+            for them.
         options: see `Common`. `by` is a regular expression; files with the same match (or first group, if it has one)
             in their paths stay in one split, and `group` is that match.
 
@@ -361,9 +341,16 @@ def images(
     common = Common.of("images", options)
     by = common.by
     _check_images(size, fit=fit, encode=encode, quality=quality, by=by)
-    _colour(background)
+    colour_of(background)
+    label = label and (masks is None or any(each is not None for each in (label_field, class_folder, classes)))
+    if masks is not None and fit == "pad":
+        raise DeclarationError(
+            "fit='pad' (--fit pad) would add pixels to masks, and they have no number for what is outside of an image. "
+            "Choose crop or stretch."
+        )
     keep = kept(keep_fields, None)
-    if taken := next((name for name in keep if name in ("group", "image", "label", "path")), None):
+    names_taken = {"group", "image", "label", "path"} | ({"mask"} if masks is not None else set())
+    if taken := next((name for name in keep if name in names_taken), None):
         raise DeclarationError(
             f"the field {taken!r} cannot be kept: images have one of that name. Rename it in the data."
         )
@@ -375,6 +362,7 @@ def images(
     names: Code | None = None
     rows: RowsFound | None = None
     splits: Code | None = None
+    of_masks: MasksFound | None = None
     is_number = False
     if class_folder is not None and (class_folder < 1 or label_field is not None or not label):
         raise DeclarationError(
@@ -384,6 +372,11 @@ def images(
         for option, value in {"image_root": image_root, "image_field": image_field, "split_field": split_field}.items():
             if value is not None:
                 raise DeclarationError(f"{option} is for manifests, but the data are tar archives. Omit it.")
+        if masks is not None:
+            raise DeclarationError(
+                "masks (--masks) are for images in a directory; those of tar archives are fields of their samples, "
+                "1.mask.png of 1.jpg: keep_fields={'mask.png': 'bytes'} (--keep-field mask.png:bytes)."
+            )
         sample = first_sample(data, IMAGE_SUFFIXES, "an image")
         _need_extra_of(f".{field}" for field in sample)
         assign_source(module, common, data, "tar")
@@ -426,6 +419,10 @@ def images(
             keep_fields=keep,
         )
         module.left_out.update(files.others if rows is None else rows.left_out)
+        if masks is not None:
+            of_masks = find_masks(os.fspath(masks), [file.name for file in files.files], data=root)
+            module.left_out.update({"masks of no image": of_masks.num_unused} if of_masks.num_unused else {})
+            module.use("beam_pipes", "Asset")
         found: list[str] | None
         if rows is None:
             found, class_folder = _assign_folders(module, root, files, common, label=label, class_folder=class_folder)
@@ -462,9 +459,15 @@ def images(
         keep=keep or None,
         rows=None if rows is None else Code("rows"),
         split_field=split_field if splits is not None else None,
+        masks=None if masks is None else call("Asset", os.fspath(masks)),
     )
     pixels = call("FeatureSpec", "uint8", shape=(*(size or (None, None)), 3))
     features = {"image": pixels if encode == "pixels" else call("FeatureSpec", "bytes")}
+    if of_masks is not None:
+        is_array = encode == "pixels"
+        features["mask"] = call(
+            "FeatureSpec", of_masks.dtype if is_array else "bytes", shape=size if is_array else None
+        )
     if label:
         features["label"] = call("FeatureSpec", "int64", minimum=0, maximum=highest, classes=names)
     features |= {each: call("FeatureSpec", "str") for each in ("path", *(["group"] if by else []))}
@@ -509,7 +512,7 @@ def _assign_folders(
             raise
         layout = Layout(0, [], [])
     if label:
-        _check_masks(inside, files)
+        check_no_masks(inside, files)
     if layout.splits and common.splits:
         raise DeclarationError(
             f"the folders {', '.join(layout.splits)} of {root!r} are already splits, but splits were given too. Omit "
@@ -521,26 +524,6 @@ def _assign_folders(
     }
     module.assign("source", readers or call("Files", root, pattern=patterns, **notes))
     return layout.classes, layout.above + 1 if layout.above else None
-
-
-def _check_masks(inside: Sequence[Sequence[str]], files: Sequence[FoundFile]) -> None:
-    """Raises `DeclarationError` for folders that hold the masks of images in others, and are no class."""
-    stems: dict[str, set[str]] = {}
-    for folders, file in zip(inside, files, strict=True):
-        for folder in folders:
-            stems.setdefault(folder, set()).add(PurePosixPath(file.name).stem.removesuffix("_mask"))
-    masks = [folder for folder in stems if "mask" in folder.lower()]
-    for folder in masks:
-        # Most of them: some images have no mask.
-        is_about = (each for each in stems if 2 * len(stems[each] & stems[folder]) > len(stems[folder]))
-        other = next((each for each in is_about if each not in masks), None)
-        if other is not None:
-            raise DeclarationError(
-                f"the images in folders {folder!r} are called as those in {other!r}, so they are masks, and no class. "
-                "Pack each beside its image, as 1.jpg and 1.mask.png, into a tar archive (--keep-field "
-                "mask.png:bytes), or name the directory of the images alone. If they are a class: "
-                "class_folder=1 (--class-folder 1)."
-            )
 
 
 def _need_extra_of(names: Iterable[str]) -> None:
@@ -591,6 +574,6 @@ def _loading_images(encode: str, size: tuple[int, int] | None, features: list[st
         "import functools\n"
         "from beam_pipes.loader import Loader\n"
         "from beam_pipes.recipes import decode_images\n"
-        f"decode = functools.partial(decode_images, size={size})\n"
+        f"decode = functools.partial(decode_images, size={size}{', has_masks=True' * ('mask' in features)})\n"
         f"for batch in Loader(SPLIT, batch_size=ROWS, transform=decode, workers=2): ...  {shown}"
     )

@@ -14,7 +14,7 @@ from media_files import RATE, archive, built, loaded, picture, wav
 from beam_pipes import Cache, build
 from beam_pipes.errors import DeclarationError, StageError
 from beam_pipes.recipes import audio, images
-from beam_pipes.recipes.images import encoded_image
+from beam_pipes.recipes.image_pixels import encoded_image
 
 pytestmark = pytest.mark.usefixtures("here")
 

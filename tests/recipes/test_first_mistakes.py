@@ -222,7 +222,7 @@ MISTAKES = [
     ),
     (
         "images seg",
-        "the images in folders 'masks' are called as those in 'images', so they are masks, and no class. .*--keep-fi",
+        "the images in folders 'masks' are called as those in 'images', so they are masks, and no class. .*--masks",
     ),
     (
         "audio au/lost.jsonl",

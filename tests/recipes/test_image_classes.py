@@ -17,7 +17,7 @@ from beam_pipes import Cache, build
 from beam_pipes.commands import app
 from beam_pipes.errors import BeamPipesError, DeclarationError, StageError
 from beam_pipes.recipes import images
-from beam_pipes.recipes.images import encoded_image
+from beam_pipes.recipes.image_pixels import encoded_image
 from beam_pipes.recipes.media_files import Layout, layout_of
 from beam_pipes.report.page import report_html
 

@@ -15,7 +15,7 @@ from PIL import Image
 from beam_pipes import Cache, Loader, build
 from beam_pipes.errors import DeclarationError
 from beam_pipes.recipes import decode_images, image_example, images
-from beam_pipes.recipes.images import decoded_image, encoded_image, fitted
+from beam_pipes.recipes.image_pixels import decoded_image, encoded_image, fitted
 from beam_pipes.sources import FileContent
 
 pytestmark = pytest.mark.usefixtures("here")

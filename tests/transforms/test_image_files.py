@@ -18,7 +18,7 @@ from PIL import Image, ImageOps
 
 from beam_pipes.errors import MissingExtraError
 from beam_pipes.recipes import decode_images, images
-from beam_pipes.recipes.images import decoded_image
+from beam_pipes.recipes.image_pixels import decoded_image
 from beam_pipes.transforms.image_files import KINDS, decode, kind_of, shape_of
 
 RAMP = np.stack([*np.meshgrid(np.arange(0, 240, 10), np.arange(0, 200, 12)), np.full((17, 24), 90)], -1).astype(
