@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import dis
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
-from beam_pipes.errors import MissingExtraError
+from beam_pipes.errors import MissingExtraError, logger
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -195,6 +196,16 @@ def unbatched(dataset: TfDataset) -> TfDataset:
         return tf.data.Dataset.from_tensor_slices(items if len(items) > 1 else items[0])
 
     return dataset.flat_map(slices)
+
+
+def warn_of_tensorflow_before_torch() -> None:
+    """Says in time that torch's first optimizer will abort the process, if TensorFlow was loaded before Triton."""
+    if "tensorflow" in sys.modules and "triton" not in sys.modules and importlib.util.find_spec("triton") is not None:
+        logger(__name__).warning(
+            "tensorflow was imported before torch's compiler, and torch's first optimizer will abort this process "
+            "(LLVM ERROR: inconsistency in registered CommandLine options), as both contain an LLVM. Put "
+            "`import torch._dynamo` before the first import of tensorflow, or of keras with its backend."
+        )
 
 
 def _load_triton() -> None:

@@ -37,7 +37,7 @@ DECLARATIONS = {"typed", "graph", "tasks"}
 #: From the lowest to the highest.
 ROOMS: dict[str, Room] = {
     "errors": Room(1, 462, "every exception, and what makes text from data safe to print", set()),
-    "extras": Room(1, 206, "optional dependencies: what to install when one is missing", {"errors"}),
+    "extras": Room(1, 217, "optional dependencies: what to install when one is missing", {"errors"}),
     "checks": Room(
         1, 240, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}
     ),
@@ -55,7 +55,7 @@ ROOMS: dict[str, Room] = {
     "loader": Room(1, 10222, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
         1,
-        4315,
+        4318,
         "tf.data, JAX, torch; the only room that imports them, but for `graph/jax_iterator.py` and `torch_iterator.py`",
         {"loader"} | CACHE,
         offers=frozenset({"graph"}),

@@ -8,9 +8,12 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
+from beam_pipes.extras import warn_of_tensorflow_before_torch
 from beam_pipes.on_device.ahead import DeviceCopies, PlainCopies, PrefetchOptions
 from beam_pipes.on_device.conversions import Nested, map_leaves, require_numeric, to_host, unsupported_dtype
 from beam_pipes.on_device.lambda_loader import ConvertedLoader
+
+warn_of_tensorflow_before_torch()
 
 # Types that NumPy lacks: the NumPy type that carries their bits, and the torch type to view them as.
 _SEEN_AS: dict[str, tuple[type[np.generic], torch.dtype]] = {

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
+
+import pytest
 
 TRAINING = """
 import numpy as np
@@ -27,3 +30,13 @@ def test_an_optimizer_can_be_made_after_tensorflow_was_loaded() -> None:
 
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert ran.stdout.split() == ["[-1.0,", "-1.0,", "-1.0]"]  # 0 → 1 → -1
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="torch has no Triton on this machine, and nothing aborts")
+def test_the_other_order_is_told_before_it_aborts() -> None:
+    program = "import tensorflow\nimport torch\nfrom beam_pipes.on_device import TorchDataLoader"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+
+    assert ran.returncode == 0
+    assert "torch's first optimizer will abort this process" in ran.stderr
+    assert "Put `import torch._dynamo` before the first import of tensorflow" in ran.stderr
