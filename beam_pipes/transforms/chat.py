@@ -33,6 +33,7 @@ from beam_pipes.tasks.vocabularies.pretrained import (
     chat_templates,
     num_ids,
     open_json,
+    panics_as_errors,
     read_pretrained,
     tell_dropout,
     tokenizer_file,
@@ -230,7 +231,8 @@ class ChatTemplate:
             messages, tools, mark = self._broken(messages, tools)
         text, spans = self.spans(messages, tools=tools)
         require_written(messages, self._template_for(tools).source, text)
-        encoding = self._library.encode(as_text(text), add_special_tokens=False)
+        with panics_as_errors():
+            encoding = self._library.encode(as_text(text), add_special_tokens=False)
         ids = np.asarray(encoding.ids, np.int32)
         offsets = np.asarray(encoding.offsets, np.int64).reshape(-1, 2)
         if mark:
@@ -270,7 +272,8 @@ class ChatTemplate:
             (-1, (len(text),) * 2),
         ]:
             kept = [at for at in range(start, begin) if text[at] != mark]
-            piece = self._plain.encode("".join(text[at] for at in kept), add_special_tokens=False)
+            with panics_as_errors():
+                piece = self._plain.encode("".join(text[at] for at in kept), add_special_tokens=False)
             found += piece.ids
             places += [(kept[a], kept[b - 1] + 1) if b > a else (start, start) for a, b in piece.offsets]
             if number >= 0:

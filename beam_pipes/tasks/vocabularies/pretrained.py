@@ -12,10 +12,11 @@ Tokens from the other files become part of the tokenizer's JSON, whose readers t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -56,19 +57,55 @@ class Pretrained(NamedTuple):
 def open_json(tokenizer_json: str, *, where: str = "the text") -> tuple[Tokenizer, float | None]:
     """A tokenizer without settings that make ids depend on chance or on other texts, and its original dropout.
 
-    Raises `TaskError` for anything but a `tokenizer.json`.
+    Raises `TaskError` for anything but a `tokenizer.json`, and where its library draws between added tokens.
     """
     library = require("tokenizers", purpose="a tokenizer.json")
     try:
         tokenizer: Tokenizer = library.Tokenizer.from_str(tokenizer_json)
     except Exception as error:  # the library raises nothing more specific
         raise TaskError(f"{where} cannot be read as a tokenizer.json: {str(error).rstrip('.')}.") from error
+    _refuse_equal_tokens(tokenizer, where)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     dropout: float | None = getattr(tokenizer.model, "dropout", None) or None
     if dropout is not None:
         tokenizer.model.dropout = None
     return tokenizer, dropout
+
+
+def _refuse_equal_tokens(tokenizer: Tokenizer, where: str) -> None:
+    """Raises `TaskError` if normalization makes two added tokens equal, or one empty: the library then takes either of
+    the two, by chance, or breaks.
+    """
+    spelled: dict[str, str] = {}
+    for _, token in sorted(tokenizer.get_added_tokens_decoder().items()) if tokenizer.normalizer is not None else ():
+        if token.normalized:
+            text = tokenizer.normalizer.normalize_str(token.content)
+            if token.content and not text:
+                raise TaskError(
+                    f"{where} has the added token {token.content!r}, of which its normalizer leaves nothing, and the "
+                    'tokenizers library breaks on texts. Remove it, or set its "normalized": false.'
+                )
+            if (other := spelled.setdefault(text, token.content)) != token.content:
+                raise TaskError(
+                    f"{where} has the added tokens {other!r} and {token.content!r}, which its normalizer makes equal "
+                    f"({text!r}): the tokenizers library takes either, by chance, so ids would differ between two "
+                    'builds. Remove one, or set "normalized": false for one.'
+                )
+
+
+@contextlib.contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """Raises `TaskError` where Rust panics: no `Exception`, it would end the process instead of failing a record."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # which cannot be imported
+            raise
+        raise TaskError(
+            f"the tokenizers library itself breaks on this text: {error}. Drop such records (--on-error drop), or "
+            "remove the added token at which it breaks from the tokenizer."
+        ) from None
 
 
 def tell_dropout(dropout: float | None) -> None:
@@ -124,10 +161,13 @@ def read_pretrained(tokenizer: str | os.PathLike[str]) -> Pretrained:
     for token in tokens:
         token.special = token.special or token.content in special.values()
     unknown = frozenset[str]()
-    if any(_flags(token) != {**own.get(token.content, {}), "id": None} for token in tokens):
+    # Named tokens are special, whatever the tokenizer's own list says of them.
+    named_own = [own[spelling] for spelling in map(_spelling, (*named.values(), *more)) if spelling in own]
+    marked = [_added({**token, "special": True}) for token in named_own if not token.get("special")]
+    if marked or any(_flags(token) != {**own.get(token.content, {}), "id": None} for token in tokens):
         opened, _ = open_json(content, where=repr(file))
         unknown = frozenset(spelling for spelling in unlisted if opened.token_to_id(spelling) is None)
-        content = _with_tokens(opened, tokens, described, file)
+        content = _with_tokens(opened, tokens, marked, described, file)
     as_text = bool(config.get("split_special_tokens"))
     return Pretrained(content, special, unknown, chat_templates(file, config), as_text)
 
@@ -195,7 +235,8 @@ def _named_tokens(config: _Object, in_map: _Object) -> tuple[dict[str, Any], lis
         is_token = isinstance(value, str) or (isinstance(value, dict) and ("__type" in value or name in in_map))
         if name.endswith("_token") and is_token:
             named[name] = value
-    of_map = in_map.get("extra_special_tokens") or ([] if more else in_map.get("additional_special_tokens")) or []
+    has_list = more and not isinstance(more, Mapping)
+    of_map = in_map.get("extra_special_tokens") or ([] if has_list else in_map.get("additional_special_tokens")) or []
     unnamed = list[Any]()
     for tokens in (more, of_map):
         if isinstance(tokens, Mapping):
@@ -245,20 +286,31 @@ def _listed_tokens(file: str, config: _Object, own: _Object, special: set[str]) 
     return [by_id[token_id] for token_id in sorted(by_id)]
 
 
-def _with_tokens(tokenizer: Tokenizer, tokens: list[AddedToken], described: dict[str, Any], file: str) -> str:
-    """The JSON of a tokenizer with more tokens, whose ids are those that the library gives."""
+def _with_tokens(
+    tokenizer: Tokenizer, tokens: list[AddedToken], marked: list[AddedToken], described: dict[str, Any], file: str
+) -> str:
+    """The JSON of a tokenizer with more tokens, whose ids are those that the library gives; `marked` become special."""
+    found = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    is_whole = found.issuperset(token["content"] for token in described.get("added_tokens") or ())
     tokenizer.add_tokens(tokens)
+    tokenizer.add_special_tokens([token for token in (*tokens, *marked) if token.special])
     by_id = tokenizer.get_added_tokens_decoder()
     described["added_tokens"] = [{**_flags(by_id[token_id]), "id": token_id} for token_id in sorted(by_id)]
     content = json.dumps(described, ensure_ascii=False)
-    again = open_json(content)[0].get_added_tokens_decoder()
-    if {token_id: _flags(token) for token_id, token in again.items()} != {i: _flags(t) for i, t in by_id.items()}:
-        listed = ", ".join(repr(token.content) for token in tokens[:5])
+    if not is_whole or not is_read_again(tokenizer, content):  # the library drops tokens whose ids clash
+        listed = ", ".join(repr(token.content) for token in [*tokens, *marked][:5])
         raise TaskError(
             f"the files beside {file!r} add {listed} to its tokens, with other ids when it is read again. Save it "
             f"with transformers: AutoTokenizer.from_pretrained({os.path.dirname(file)!r}).save_pretrained(…)."
         )
     return content
+
+
+def is_read_again(tokenizer: Tokenizer, content: str) -> bool:
+    """Whether JSON of a tokenizer gives its added tokens the ids that they have in the object."""
+    found = (each.get_added_tokens_decoder() for each in (tokenizer, open_json(content)[0]))
+    before, after = ({token_id: _flags(token) for token_id, token in tokens.items()} for tokens in found)
+    return before == after
 
 
 def _flags(token: AddedToken) -> dict[str, object]:

@@ -24,7 +24,14 @@ import numpy as np
 from beam_pipes.checks import choice
 from beam_pipes.errors import DeclarationError, MissingExtraError, TaskError
 from beam_pipes.tasks.vocabularies.byte_pairs import QuickEncoder, UnlikeTiktoken, byte_letters, byte_pairs
-from beam_pipes.tasks.vocabularies.pretrained import num_ids, open_json, read_pretrained, tell_dropout
+from beam_pipes.tasks.vocabularies.pretrained import (
+    is_read_again,
+    num_ids,
+    open_json,
+    panics_as_errors,
+    read_pretrained,
+    tell_dropout,
+)
 from beam_pipes.tasks.vocabularies.vocabulary import PAD_ID, Vocabulary, as_text
 
 if TYPE_CHECKING:
@@ -100,7 +107,8 @@ class TokenizersVocabulary(Vocabulary):
     ids while encoding, earlier results may be wrong too: a `DeclarationError` ends the build.
 
     Raises:
-        TaskError: a named token is not in the tokenizer, or `backend="tiktoken"` cannot replace it.
+        TaskError: a named token is not in the tokenizer, `backend="tiktoken"` cannot replace it, or an object's added
+            tokens have other ids than those read from its own JSON.
         MissingExtraError: `tokenizers` is not installed.
     """
 
@@ -126,6 +134,11 @@ class TokenizersVocabulary(Vocabulary):
             self._json, unknown, as_text = found.tokenizer_json, found.unknown, found.special_as_text
         else:
             self._json, as_text = tokenizer.to_str(), tokenizer.encode_special_tokens
+            if not is_read_again(tokenizer, self._json):
+                raise TaskError(
+                    "the tokenizer's JSON gives its added tokens other ids when it is read again, as by other "
+                    "processes: one of them is there twice, or there is a hole before it. Give the path of the file."
+                )
         self._special_as_text = as_text if special_as_text is None else special_as_text
         self._add_special_tokens = add_special_tokens
         self._tokens = {"eos": eos_token, "pad": pad_token, "unk": unk_token, "bos": bos_token}
@@ -237,13 +250,15 @@ class TokenizersVocabulary(Vocabulary):
         return quick
 
     def _by_library(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=self._add_special_tokens).ids
+        with panics_as_errors():
+            return self._tokenizer.encode(text, add_special_tokens=self._add_special_tokens).ids
 
     def _batch_by_library(self, texts: list[str]) -> list[list[int]]:
         if len(texts) < 2:  # no threads for a single text, such as a compared one
             return [self._by_library(text) for text in texts]
         # Without offsets, which are not needed: a fifth faster.
-        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=self._add_special_tokens)
+        with panics_as_errors():
+            encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=self._add_special_tokens)
         return [encoding.ids for encoding in encodings]
 
     def _encode(self, s: object) -> list[int]:
