@@ -20,10 +20,10 @@ from beam_pipes.checks import choice
 from beam_pipes.errors import DatasetError, DeclarationError
 from beam_pipes.identity.canonical import Asset
 from beam_pipes.recipes.media_files import are_archives, field_of_samples, files_of, first_sample
-from beam_pipes.recipes.options import FIELDS_HELP, Option, fields_of, hertz_of
+from beam_pipes.recipes.options import FIELDS_HELP, Option, ends_of, fields_of, hertz_of
 from beam_pipes.recipes.row_files import assign_source
 from beam_pipes.recipes.texts import kept
-from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call, spelled
+from beam_pipes.recipes.written import Code, Common, CommonOptions, EndsInTime, Module, Recipe, call, keep_time, spelled
 from beam_pipes.sources.file_source import FileContent
 from beam_pipes.sources.selection import FoundFile, Paths, select
 from beam_pipes.sources.tar import sample_file
@@ -223,6 +223,10 @@ def audio(
     keep_fields: Annotated[
         Mapping[str, str] | Sequence[str], Option(FIELDS_HELP, name="--keep-field", read=fields_of, repeated=True)
     ] = (),
+    split_by_time: Annotated[
+        EndsInTime | None,
+        Option("FIELD:SPLIT=END,SPLIT: splits by this field of transcripts, each up to its END in time", read=ends_of),
+    ] = None,
     dtype: Annotated[str, Option(f"dtype of samples: {', '.join(SOUND_DTYPES)}")] = "float32",
     min_secs: Annotated[float | None, Option("drop shorter files")] = None,
     max_secs: Annotated[float | None, Option("drop longer files")] = None,
@@ -244,6 +248,8 @@ def audio(
             archives only `text_field`; default: the first of `SAMPLE_TEXT_FIELDS` in the first sample.
         keep_fields: further fields to store, as text; or field → dtype. LibriSpeech has `speaker` and `chapter`. Keys
             of the `.json` of a sample are `json.KEY`.
+        split_by_time: a field of transcripts or samples, which is stored too, and the ends of `SplitByTime`, instead of
+            `splits`: `("taken", {"train": "2024-06-01", "eval": None})`.
         dtype: of samples, one of `SOUND_DTYPES`.
         min_secs, max_secs: shorter or longer pieces are dropped, and counted.
         options: see `Common`. `by` is a field of the transcripts, which is also stored.
@@ -264,8 +270,9 @@ def audio(
             f"{given!r} is one sound file. Name its directory, {os.path.dirname(given) or '.'}, or a manifest."
         )
     common = Common.of("audio", options)
-    keep = kept(keep_fields, common.by)
+    keep = keep_time(kept(keep_fields, common.by), split_by_time)
     module = Module()
+    splits = None if split_by_time is None else module.splits_by_time(common, split_by_time)
     features = {"audio": call("FeatureSpec", dtype, shape=(None,)), "num_samples": call("FeatureSpec", "int32")}
     transcripts = None
     if are_archives(data, AUDIO_SUFFIXES, "sound files"):
@@ -299,7 +306,7 @@ def audio(
         drop_outside=True if transcripts is not None and common.on_error != "fail" else None,
     )
     features |= {each: call("FeatureSpec", of) for each, of in {"path": "str", **keep}.items()}
-    module.declare(common, [making], features=features)
+    module.declare(common, [making], features=features, splits=splits)
     loads = (
         "from beam_pipes.loader import Loader\n"
         "for batch in Loader(SPLIT, batch_size=ROWS): ...  "

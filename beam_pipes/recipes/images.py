@@ -51,11 +51,11 @@ from beam_pipes.recipes.media_files import (
     layout_of,
     names_in,
 )
-from beam_pipes.recipes.options import CLASSES_HELP, FIELDS_HELP, Option, fields_of, names_of, size_of
+from beam_pipes.recipes.options import CLASSES_HELP, FIELDS_HELP, Option, ends_of, fields_of, names_of, size_of
 from beam_pipes.recipes.row_files import assign_source
 from beam_pipes.recipes.tables import feature_of, number_of, numbers_of
 from beam_pipes.recipes.texts import kept
-from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
+from beam_pipes.recipes.written import Code, Common, CommonOptions, EndsInTime, Module, Recipe, call, keep_time
 from beam_pipes.sources.file_source import FileContent
 from beam_pipes.sources.selection import Paths
 from beam_pipes.sources.tar import KEY, sample_file
@@ -292,6 +292,12 @@ def images(
     ] = None,
     image_field: Annotated[str | None, Option("manifest field that names the image [by name]")] = None,
     split_field: Annotated[str | None, Option("manifest field that names the split [split, if there is one]")] = None,
+    split_by_time: Annotated[
+        EndsInTime | None,
+        Option(
+            "FIELD:SPLIT=END,SPLIT: splits by this field of rows or samples, each up to its END in time", read=ends_of
+        ),
+    ] = None,
     masks: Annotated[
         str | os.PathLike[str] | None, Option("directory of masks, a/1.png of a/1.jpg: stored as mask, without labels")
     ] = None,
@@ -328,6 +334,8 @@ def images(
         image_root, image_field: of a manifest: the directory of its images, by default its own, and the field that
             names them, by default the first of `image_rows.IMAGE_FIELDS`.
         split_field: the field of rows that names the split. Default: `split`, if they have it.
+        split_by_time: a field of rows or samples, which is stored too, and the ends of `SplitByTime`, instead of
+            `splits`: `("taken", {"train": "2024-06-01", "eval": None})`.
         masks: a directory of masks, stored as `mask`: that of `a/1.jpg` is `a/1.png` or `a/1_mask.png`. Their numbers
             are kept; see `image_pixels`. Labels are then stored only if `label_field`, `class_folder` or `classes` asks
             for them.
@@ -348,7 +356,7 @@ def images(
             "fit='pad' (--fit pad) would add pixels to masks, and they have no number for what is outside of an image. "
             "Choose crop or stretch."
         )
-    keep = kept(keep_fields, None)
+    keep = keep_time(kept(keep_fields, None), split_by_time)
     names_taken = {"group", "image", "label", "path"} | ({"mask"} if masks is not None else set())
     if taken := next((name for name in keep if name in names_taken), None):
         raise DeclarationError(
@@ -361,7 +369,7 @@ def images(
     given = None if classes is None else [*classes]
     names: Code | None = None
     rows: RowsFound | None = None
-    splits: Code | None = None
+    splits = None if split_by_time is None else module.splits_by_time(common, split_by_time)
     of_masks: MasksFound | None = None
     is_number = False
     if class_folder is not None and (class_folder < 1 or label_field is not None or not label):
@@ -427,9 +435,12 @@ def images(
         if rows is None:
             found, class_folder = _assign_folders(module, root, files, common, label=label, class_folder=class_folder)
         else:
-            found, class_folder, splits = assign_rows(
-                module, root, files, common, rows, label=label, class_folder=class_folder
+            # Rows and folders refuse splits besides their own.
+            given_splits = common if splits is None else dataclasses.replace(common, splits={"by time": 1.0})
+            found, class_folder, of_rows = assign_rows(
+                module, root, files, given_splits, rows, label=label, class_folder=class_folder
             )
+            splits = splits or of_rows
             label_field, split_field, is_number = rows.label_field, rows.split_field, found is None
         if label and found is not None:
             given = found if given is None else given
@@ -458,7 +469,7 @@ def images(
         group=by,
         keep=keep or None,
         rows=None if rows is None else Code("rows"),
-        split_field=split_field if splits is not None else None,
+        split_field=split_field if splits is not None and split_by_time is None else None,
         masks=None if masks is None else call("Asset", os.fspath(masks)),
     )
     pixels = call("FeatureSpec", "uint8", shape=(*(size or (None, None)), 3))

@@ -42,7 +42,7 @@ from beam_pipes.recipes.options import (
     units_of,
 )
 from beam_pipes.recipes.row_files import assign_source, files_of, format_of, reading_of, type_of_text
-from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
+from beam_pipes.recipes.written import Code, Common, CommonOptions, EndsInTime, Module, Recipe, call
 from beam_pipes.sources.arrow_values import numbers_in
 from beam_pipes.sources.selection import Paths
 from beam_pipes.transforms.by_key import time_of
@@ -372,7 +372,7 @@ def table(
         ),
     ] = None,
     split_by_time: Annotated[
-        tuple[str, Mapping[str, str | float | None]] | None,
+        EndsInTime | None,
         Option(
             "COLUMN:SPLIT=END,SPLIT: splits by time, each up to its END, such as when:train=2024-06-01,eval",
             read=ends_of,
@@ -409,10 +409,6 @@ def table(
     """
     common = Common.of("table", options)
     by, (time, ends) = common.by, split_by_time or (None, {})
-    if time is not None and common.splits is not None:
-        raise DeclarationError(
-            "splits have shares or ends in time, and both are given: omit --split or --split-by-time."
-        )
     files = files_of(data)
     kind = format_of(files, format)
     if kind not in ("csv", "json", "parquet", "tsv"):
@@ -502,8 +498,7 @@ def table(
                 name: _since_1970(end, time, dates[time]) if isinstance(end, str) else end for name, end in ends.items()
             }
         _check_times(time, stored[time], ends, label=label)
-        module.use("beam_pipes.transforms.by_key", "SplitByTime")
-        splits = call("SplitByTime", dict(ends), field=time)
+        splits = module.splits_by_time(common, (time, ends))
     analyzers = [Code("classes")] if is_learned else None
     module.declare(common, [making], features=features, analyzers=analyzers, splits=splits)
     shown = ", ".join([*features][:6]) + (", …" if len(features) > 6 else "")

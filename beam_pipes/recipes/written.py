@@ -194,6 +194,18 @@ class Common:
         return said
 
 
+#: A field, and the ends of the splits by it, as `SplitByTime` takes them.
+EndsInTime = tuple[str, Mapping[str, str | float | None]]
+
+
+def keep_time(keep: Mapping[str, str], time: EndsInTime | None) -> dict[str, str]:
+    """Field → dtype of stored fields, with the field that splits by time."""
+    if time is None:
+        return dict(keep)
+    are_dates = any(isinstance(end, str) for end in time[1].values())
+    return {**keep, time[0]: keep.get(time[0], "str" if are_dates else "float64")}
+
+
 @dataclasses.dataclass(frozen=True)
 class Code:
     """An expression, written verbatim."""
@@ -218,6 +230,15 @@ class Module:
         if module is not None:
             self.use(module, written.partition("(")[0])
         self._lines.append(f"{name} = {written}")
+
+    def splits_by_time(self, common: Common, time: EndsInTime) -> Code:
+        """`SplitByTime(…)` of a field and the ends of its splits. Raises `DeclarationError` if there are shares too."""
+        if common.splits is not None:
+            raise DeclarationError(
+                "splits have shares or ends in time, and both are given: omit --split or --split-by-time."
+            )
+        self.use("beam_pipes.transforms.by_key", "SplitByTime")
+        return call("SplitByTime", dict(time[1]), field=time[0])
 
     def declare(
         self,
