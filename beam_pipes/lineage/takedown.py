@@ -191,19 +191,22 @@ def read_overlay(root: str | os.PathLike[str], *, storage: Storage | None = None
     return Overlay.from_bytes(data, path=path)
 
 
+# How often the file of takedowns is read where a look at it is a request.
+_EVERY_SECS = 10.0
+
+
 class RemovedRows:
     """The rows of one snapshot that are currently taken down: the file is checked before each answer.
 
-    On a file system that costs a few µs. Elsewhere it is read again after `every_secs`. Thread-safe.
+    On a file system that costs a few µs. Elsewhere it is read again after ten seconds. Thread-safe.
     """
 
-    def __init__(self, root: str, snapshot: str, *, storage: Storage | None = None, every_secs: float = 10.0) -> None:
+    def __init__(self, root: str, snapshot: str, *, storage: Storage | None = None) -> None:
         self._root = root
         self._path = os.path.join(root, FILE_NAME)
         self._snapshot = snapshot
         self._storage = storage_for(root) if storage is None else storage
         self._local = self._storage.local_path(self._path) is not None
-        self._every_secs = every_secs
         self._seen: object = _NEVER
         self._overlay = Overlay()
         self._lock = threading.Lock()
@@ -260,7 +263,7 @@ class RemovedRows:
         if not self._local:
             import time
 
-            return int(time.monotonic() / self._every_secs)
+            return int(time.monotonic() / _EVERY_SECS)
         try:
             found = os.stat(self._path)
         except FileNotFoundError:

@@ -37,17 +37,14 @@ sys.exit(server.wait() and 1)
 
 
 @contextlib.contextmanager
-def running_server(
-    runner: str, command: Sequence[str], *, serves: re.Pattern[str], hint: str, start_secs: float = START_SECS
-) -> Iterator[str]:
+def running_server(runner: str, command: Sequence[str], *, serves: re.Pattern[str], hint: str) -> Iterator[str]:
     """Runs the command of a job server; yields HOST:PORT. It ends with the block, or with this process.
 
     Args:
         runner: the name of the runner on the command line, for the message.
         command: the program and its arguments.
         serves: finds the `endpoint` in a line of the server's output.
-        hint: what to do if the program does not start serving, for the message.
-        start_secs: how long that may take.
+        hint: what to do if the program does not start serving within `START_SECS`, for the message.
 
     Raises:
         BuildError: the program cannot be run, ended, or did not print its endpoint.
@@ -70,7 +67,7 @@ def running_server(
     try:
         endpoint = None
         with contextlib.suppress(queue.Empty):
-            endpoint = endpoints.get(timeout=start_secs)
+            endpoint = endpoints.get(timeout=START_SECS)
         if endpoint is None:
             printed = " | ".join(last) or "nothing"
             raise BuildError(f"{runner}: {command[0]!r} did not start serving jobs; it printed {printed}. {hint}")
