@@ -141,13 +141,13 @@ ROOMS: dict[str, Room] = {
     "export": Room(3, 975, "published snapshots in the formats of others", CACHE),
     "disclosure": Room(
         3,
-        743,
+        745,
         "what caches hold and a run has read, for regulators and catalogues",
         CACHE | {"engine", "export", "loader"},
     ),
     "report": Room(
         3,
-        2595,
+        2633,
         "pages about published snapshots, comparisons of two",
         ENGINE | SOURCES | {"analysis", "building", "loader", "transforms"},
     ),
@@ -162,7 +162,7 @@ ROOMS: dict[str, Room] = {
     ),
     "commands": Room(
         3,
-        3699,
+        3709,
         "the command line",
         ENGINE
         | SOURCES

@@ -402,6 +402,9 @@ def blame_command(
     ] = None,
     tokens: Annotated[str | None, typer.Option(help="tokenizer of the cache, to show ids as tokens")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="file: write a page that also has the pictures and sound of the rows")
+    ] = None,
 ) -> None:
     """Rank the rows of a training step by recorded losses, with what they hold and where else they are.
 
@@ -409,10 +412,12 @@ def blame_command(
 
     Example: beam-pipes blame run/losses --step 1234
 
+    Example: beam-pipes blame run/losses --step 1234 --html spike.html
+
     Example: beam-pipes blame run/losses --never-falls --tokens tokenizer.json
     """
     from beam_pipes.recipes import open_tokenizer
-    from beam_pipes.report.blame import blame, never_falling, never_falling_lines
+    from beam_pipes.report.blame import Blame, BlamedRow, blame, blame_html, never_falling, never_falling_lines
     from beam_pipes.telemetry import RecordedLosses
 
     if (step is None) != never_falls:
@@ -436,16 +441,21 @@ def blame_command(
     )
     vocabulary = None if tokens is None else open_tokenizer(tokens)
     if step is None:
-        rows = never_falling(loader, losses, count=count, vocabulary=vocabulary)
-        shown, lines = [each.to_json() for each in rows], never_falling_lines(rows)
+        found: Blame | tuple[BlamedRow, ...] = never_falling(loader, losses, count=count, vocabulary=vocabulary)
     else:
         found = blame(loader, step, losses=losses, count=count, vocabulary=vocabulary)
-        shown, lines = found.to_json(), found.lines()  # type: ignore[assignment]
+    shown = found.to_json() if isinstance(found, Blame) else [each.to_json() for each in found]
+    lines = found.lines() if isinstance(found, Blame) else never_falling_lines(found)
+    if html is not None:
+        with writing_to(html):
+            html.write_text(blame_html(loader, found), encoding="utf-8", errors="backslashreplace")
     if as_json:
         console.print_json(strict_json(shown))
         return
     for line in lines:
         console.print(line, markup=False)
+    if html is not None:
+        console.print(f"With pictures and sound: {html}", markup=False, soft_wrap=True)
 
 
 FRAMEWORKS = {"jax": "JaxDataLoader", "torch": "TorchDataLoader", "numpy": "NumpyDataLoader"}

@@ -31,6 +31,7 @@ Modality
 Training data size
 Types of content
 Latest date of data acquisition/collection for model training
+Is the model continuously trained on new/dynamic data after this date?
 Description of the linguistic characteristics of the overall training data
 Other relevant characteristics of the overall training data
 Additional comments (optional)
@@ -66,6 +67,7 @@ Additional comments (optional)
 Was data from user interactions with the AI model (e.g. user input and prompts) used to train the model?
 Was data collected from user interactions with the provider's other services or products used to train the model?
 If yes, provide a general description of the provider's services or products that were used to collect the user data
+Type of modality covered
 Additional comments (optional)
 ### 2.5. Synthetic data
 Was synthetic AI-generated data created by the provider or on their behalf to train the model?

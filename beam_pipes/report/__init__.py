@@ -9,6 +9,7 @@ from __future__ import annotations
 from beam_pipes.report.blame import Blame as Blame
 from beam_pipes.report.blame import BlamedRow as BlamedRow
 from beam_pipes.report.blame import blame as blame
+from beam_pipes.report.blame import blame_html as blame_html
 from beam_pipes.report.blame import never_falling as never_falling
 from beam_pipes.report.difference import SnapshotDifference as SnapshotDifference
 from beam_pipes.report.difference import diff_caches as diff_caches

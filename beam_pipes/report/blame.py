@@ -23,12 +23,15 @@ from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.split import Split
 from beam_pipes.checks import integer
 from beam_pipes.errors import BeamPipesError, LoaderError
+from beam_pipes.format.spec import FeatureSpec
 from beam_pipes.loader import Loader
 from beam_pipes.loader.delivery import Delivery, rows_of_step, splits_of
 from beam_pipes.loader.from_state import open_snapshot
-from beam_pipes.report.examples import features_of
+from beam_pipes.report.examples import Medium, features_of, media_of_record
 from beam_pipes.report.forgetting import epochs_until
 from beam_pipes.report.language import Tokenizer, shown_tokens, token_features
+from beam_pipes.report.page import sample_rate_of
+from beam_pipes.report.shown import render, shown_value
 from beam_pipes.transforms.dedup import cache_duplicates
 
 _SHOWN_APPEARANCES = 8
@@ -196,6 +199,32 @@ def never_falling(
     return tuple(made)
 
 
+def blame_html(loader: Loader, found: Blame | Sequence[BlamedRow]) -> str:
+    """The rows of `blame` or `never_falling` as a page: what they say in words, with pictures to see, sound to play.
+
+        Path("spike.html").write_text(blame_html(loader, blame(loader, 1234, losses=losses)), encoding="utf-8")
+
+    The page needs neither network nor other files; what comes from data is escaped. Raises `MissingExtraError` without
+    jinja2 (extra `cli`).
+    """
+    rows = found.rows if isinstance(found, Blame) else found
+    title, *_ = found.lines() if isinstance(found, Blame) else never_falling_lines(rows)
+    shown = []
+    for row in rows:
+        head, *lines = row.lines()
+        shown.append((head, lines, [] if row.delivery.taken_down else list(_media_of(loader, row.delivery))))
+    facts = {"title": title.rstrip(":"), "about": shown_value(loader.description.title, max_characters=400)}
+    return render("blame.html.j2", {**facts, "rows": shown, "shown": shown_value})
+
+
+def _media_of(loader: Loader, at: Delivery) -> Iterator[Medium]:
+    split: Split = splits_of(loader._reader.stream)[at.source]
+    if split.kind == "example":
+        cache = cache_of(split)
+        spec: Mapping[str, FeatureSpec] = cache.manifest.splits[split.name].spec or {}
+        yield from media_of_record(split, at.record, spec, sample_rate=sample_rate_of(cache))
+
+
 def never_falling_lines(rows: Sequence[BlamedRow]) -> Iterator[str]:
     """`never_falling` in words."""
     if not rows:
@@ -243,12 +272,13 @@ def _blamed(
 
 
 def _features(split: Split, record: int, vocabulary: Tokenizer | None) -> Iterator[tuple[str, str]]:
-    ids = [] if vocabulary is None else token_features(_cache_of(split), split.name)
+    ids = [] if vocabulary is None else token_features(cache_of(split), split.name)
     for name, text in features_of(split, record):
         yield name, shown_tokens(vocabulary, split[record][name]) if vocabulary is not None and name in ids else text
 
 
-def _cache_of(split: Split) -> Cache:
+def cache_of(split: Split) -> Cache:
+    """The snapshot that a split belongs to."""
     return open_snapshot(split.path, split.manifest_id.partition("?")[0])
 
 
@@ -275,7 +305,7 @@ def _is_of(one: Delivery, other: Delivery) -> bool:
 
 def duplicates_of(split: Split, record_id: str) -> Iterator[str]:
     """The records of the same content in the snapshot, and those dropped as duplicates of this one, in words."""
-    cache = _cache_of(split)
+    cache = cache_of(split)
     found = SnapshotRecords.open(split.path, cache.manifest)
     if found is not None and found.lineage.has_digests:
         contents = found.lineage.contents_of([record_id])

@@ -261,17 +261,24 @@ def media_of(cache: Cache, split: str, *, sample_rate: int | None, most: int = M
     left = most
     sounding = {*_rows(opened, _SOUNDS)}
     for row in sorted({*_rows(opened, _PICTURES), *sounding}):
-        example = opened[row]
-        caption = ", ".join(captions(example, spec))
-        for feature, value in example.items():
-            kind = kind_of(feature, value, sample_rate)
-            if kind == "picture" or (kind == "sound" and row in sounding):
-                made = _medium(row, feature, kind, value, sample_rate, caption)
-                left -= len(made.url)
-                if left < 0:  # the rest would be as large
-                    return found
-                found.append(made)
+        for made in media_of_record(opened, row, spec, sample_rate=sample_rate, sound=row in sounding):
+            left -= len(made.url)
+            if left < 0:  # the rest would be as large
+                return found
+            found.append(made)
     return found
+
+
+def media_of_record(
+    opened: Split, row: int, spec: Mapping[str, FeatureSpec], *, sample_rate: int | None, sound: bool = True
+) -> Iterator[Medium]:
+    """The pictures of a record of a split of examples, and with `sound` its sounds."""
+    example = opened[row]
+    caption = ", ".join(captions(example, spec))
+    for feature, value in example.items():
+        kind = kind_of(feature, value, sample_rate)
+        if kind == "picture" or (kind == "sound" and sound):
+            yield _medium(row, feature, kind, value, sample_rate, caption)
 
 
 def captions(example: Mapping[str, FeatureValue], spec: Mapping[str, FeatureSpec]) -> Iterator[str]:

@@ -38,8 +38,9 @@ from beam_pipes.building.progress import read_status
 from beam_pipes.cache import Cache, Split
 from beam_pipes.errors import BeamPipesError, CacheError, CacheNotFoundError, LoaderError
 from beam_pipes.loader import Loader
-from beam_pipes.loader.delivery import Delivery
+from beam_pipes.loader.delivery import Delivery, splits_of
 from beam_pipes.publication.publish import SNAPSHOTS
+from beam_pipes.report.blame import cache_of
 from beam_pipes.report.examples import MAX_FEATURES, source_records
 from beam_pipes.report.forgetting import epochs_until
 from beam_pipes.report.language import Tokenizer
@@ -53,7 +54,7 @@ from beam_pipes.view.rows import Answer, Question, features_of_split, splits_in_
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _SEARCH_SECS = 0.4
-_MOST_ROWS, _MOST_TILES, _MOST_LETTERS, _MOST_ANSWERS = 200, 24, 50, 8
+_MOST_ROWS, _MOST_TILES, _MOST_LETTERS, _MOST_ANSWERS, _MOST_SNAPSHOTS = 200, 24, 50, 8, 4
 # Steps of a run that are searched for a record where the run has no end.
 _SEARCHED_STEPS = 100_000
 
@@ -98,24 +99,25 @@ class Viewer:
         self._declaration, self._named = declaration, named
         self._caches: OrderedDict[str, Cache] = OrderedDict()
         self._answers: OrderedDict[tuple[str, str, Question], Answer] = OrderedDict()
+        self._rates: dict[tuple[str, str], int | None] = {}
         self._lock = threading.Lock()
         self._reading = threading.Lock()  # a loader has one cursor
 
     def cache(self, snapshot: str = "") -> Cache:
         """A snapshot; without its id the published one, as it is now."""
         if not snapshot:
-            cache = Cache.open(self.path)
+            published = Cache.open(self.path)
             with self._lock:
-                return self._caches.setdefault(cache.manifest.snapshot, cache)
+                known = self._caches.get(published.manifest.snapshot, published)
+                return _kept(self._caches, published.manifest.snapshot, known, _MOST_SNAPSHOTS)
         with self._lock:
             found = self._caches.get(snapshot)
         if found is None:
             if snapshot not in self._snapshots():  # never a path that somebody has put together
                 raise CacheNotFoundError(f"{self.path} has no snapshot {snapshot!r} any more.", path=self.path)
             found = Cache.open(self.path, snapshot=snapshot)
-            with self._lock:
-                _kept(self._caches, snapshot, found, 4)
-        return found
+        with self._lock:
+            return _kept(self._caches, snapshot, found, _MOST_SNAPSHOTS)
 
     def _snapshots(self) -> list[str]:
         root = self.path.rstrip("/")
@@ -162,6 +164,11 @@ class Viewer:
         return cache, split, found
 
     def _split(self, asked: Asked) -> tuple[Cache, Split]:
+        """What a request names: a split of a snapshot, or a source of the run, which may be that of another cache."""
+        if asked.text("source"):
+            splits = splits_of(self._run()._reader.stream)
+            split: Split = splits[asked.number("source", most=len(splits) - 1)]
+            return cache_of(split), split
         cache = self.cache(asked.text("snapshot"))
         return cache, cache[asked.text("split")]
 
@@ -186,16 +193,17 @@ class Viewer:
 
     def record(self, asked: Asked) -> object:
         cache, split = self._split(asked)
-        return self._record(cache, split, asked.number("row", most=len(split) - 1), light=False)
+        found = self._record(cache, split, asked.number("row", most=len(split) - 1), light=False)
+        return {**found, "source": asked.text("source"), "path": cache.path, "snapshot": cache.manifest.snapshot}
 
     def _record(self, cache: Cache, split: Split, row: int, *, light: bool) -> dict[str, object]:
-        return shown.record(
-            cache, split, row, vocabulary=self.vocabulary, sample_rate=self._rate(cache.manifest.snapshot), light=light
-        )
+        return shown.record(cache, split, row, vocabulary=self.vocabulary, sample_rate=self._rate(cache), light=light)
 
-    @functools.lru_cache(maxsize=8)  # noqa: B019 - one viewer lives as long as its process
-    def _rate(self, snapshot: str) -> int | None:
-        return sample_rate_of(self.cache(snapshot))
+    def _rate(self, cache: Cache) -> int | None:
+        key = (cache.path, cache.manifest.snapshot)
+        if key not in self._rates:
+            self._rates[key] = sample_rate_of(cache)
+        return self._rates[key]
 
     def medium(self, asked: Asked) -> Response:
         """A picture, mask or sound."""
@@ -208,7 +216,7 @@ class Viewer:
         if feature not in values:
             raise CacheError(f"{feature!r} is no feature of split {split.name!r}.")
         side = asked.number("side", most=2000) or 256
-        rate = self._rate(cache.manifest.snapshot)
+        rate = self._rate(cache)
         form, content = shown.medium(feature, values[feature], side=side, sample_rate=rate)
         return Response(content, media_type=form)
 
@@ -304,10 +312,13 @@ def _source(record: bytes | None) -> str | None:
     return None if record is None else shown_bytes(record, max_characters=4000)
 
 
-def _kept(kept: OrderedDict[_K, _T], key: _K, value: _T, most: int) -> None:
+def _kept(kept: OrderedDict[_K, _T], key: _K, value: _T, most: int) -> _T:
+    """`value`, which is kept with those that were used last."""
     kept[key] = value
+    kept.move_to_end(key)
     while len(kept) > most:
         kept.popitem(last=False)
+    return value
 
 
 class Asked:

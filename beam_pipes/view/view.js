@@ -184,8 +184,9 @@ async function showRows(isMine) {
 
 function close() { at("panel").hidden = true; at("panel").replaceChildren(); state.row = null; }
 
-async function openRecord(row, focus = false, name = at("split").value) {
-  const asked = (state.row = { split: name, row });
+// `source`: of a mixture; its record is that of the snapshot which the run reads, of whichever cache.
+async function openRecord(row, focus = false, name = at("split").value, source = "") {
+  const asked = (state.row = { split: name, row, source });
   let found;
   try { found = await ask("record", asked); } catch (error) { return complain(error); }
   if (state.row !== asked) return;
@@ -193,7 +194,7 @@ async function openRecord(row, focus = false, name = at("split").value) {
   const leave = () => { close(); const grid = document.querySelector(".grid"); if (grid) grid.focus(); };
   panel.replaceChildren(
     el("div", { class: "line" }, el("h2", { text: `${name}, record ${count(row)}` }), el("button", { type: "button", text: "Close", on: { click: leave } })),
-    el("p", { class: "soft", text: `${found.id ? `source ${found.id}; ` : ""}${found.shard}, record ${count(found.number)}, byte ${count(found.offset)}` }),
+    el("p", { class: "soft", text: `${found.id ? `source ${found.id}; ` : ""}${found.shard}, record ${count(found.number)}, byte ${count(found.offset)}${source === "" ? "" : `; ${found.path}, snapshot ${found.snapshot}`}` }),
     ...(found.error ? [el("p", { class: "bad", text: found.error })] : []),
     ...(found.equal || []).map((text) => el("p", { text })),
     ...features(found));
@@ -230,8 +231,10 @@ function features(record) {
   });
 }
 
+const placeOf = (record) => ({ snapshot: at("snapshot").value, split: record.split, row: record.row, source: record.source ?? "" });
+
 function picture(record, feature, masks, boxes, side) {
-  const of = (name) => address("media", { snapshot: at("snapshot").value, split: record.split, row: record.row, feature: name, side });
+  const of = (name) => address("media", { ...placeOf(record), feature: name, side });
   const [width, height] = feature.size.length ? feature.size : [1, 1];
   const shown = el("div", { class: "picture" }, el("img", { src: of(feature.name), alt: `${feature.name} of record ${record.row}${record.caption ? `: ${record.caption}` : ""}`, loading: "lazy" }),
     ...masks.map((mask) => el("img", { class: "over", src: of(mask.name), alt: `${mask.name}, over the picture`, loading: "lazy" })));
@@ -250,13 +253,13 @@ function picture(record, feature, masks, boxes, side) {
 }
 function boxesAre() {
   const choices = ["left, top, right, bottom", "left, top, width, height", "top, left, bottom, right", "not shown"];
-  const select = el("select", { on: { change: () => { state.boxes = select.value; if (state.row) openRecord(state.row.row, false, state.row.split); if (state.view === "Pictures") show(); } } }, ...choices.map((text) => el("option", { text })));
+  const select = el("select", { on: { change: () => { state.boxes = select.value; if (state.row) openRecord(state.row.row, false, state.row.split, state.row.source); if (state.view === "Pictures") show(); } } }, ...choices.map((text) => el("option", { text })));
   select.value = state.boxes;
   return el("label", {}, "Boxes are ", select);
 }
 
 function sound(record, feature) {
-  const source = address("media", { snapshot: at("snapshot").value, split: record.split, row: record.row, feature: feature.name });
+  const source = address("media", { ...placeOf(record), feature: feature.name });
   const wave = svg("svg", { class: "wave", viewBox: "0 -1 600 2", preserveAspectRatio: "none", role: "img", "aria-label": `Waveform of ${feature.name}` });
   const told = el("p", { class: "soft" });
   fetch(source).then(async (answer) => {
@@ -374,7 +377,7 @@ async function showStep(isMine) {
     rows.querySelector(".more")?.remove();
     for (const row of found.rows) {
       rows.append(el("section", { class: "letter", "aria-label": `Row ${row.number}` }, el("h2", { text: `Row ${row.number}` }),
-        el("div", { class: "line" }, ...row.records.map((each) => el("button", { type: "button", text: `${each.segment === null ? "" : `segment ${each.segment}: `}${each.id}`, title: `${each.source ? `source ${each.source} of the mixture, ` : ""}${each.split}, record ${each.row}`, disabled: each.source > 0, on: { click: () => openRecord(each.row, true, each.split) } }))),
+        el("div", { class: "line" }, ...row.records.map((each) => el("button", { type: "button", text: `${each.segment === null ? "" : `segment ${each.segment}: `}${each.id}`, title: `${each.source ? `source ${each.source} of the mixture, ` : ""}${each.split}, record ${each.row}`, on: { click: () => openRecord(each.row, true, each.split, each.source) } }))),
         ...features({ ...row, split: null })));
     }
     const end = start + found.rows.length;

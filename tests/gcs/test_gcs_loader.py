@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fault_proxy import FaultProxy, at_random
+from view_pages import answers
 
 from beam_pipes.cache import Cache, storage_for
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, LoaderError
@@ -32,6 +33,11 @@ def caches(text_input: Path, tmp_path: Path, bucket: str) -> tuple[str, str]:
 
 def same(one, other) -> bool:
     return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_view_shows_what_it_shows_of_the_local_one(caches):
+    here, there = map(answers, caches)
+    assert there == here
 
 
 def test_a_split_reads_like_the_local_one(caches, tmp_path):

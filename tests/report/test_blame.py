@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from sample_media import jpeg, wav
 from typer.testing import CliRunner
 
 from beam_pipes import Cache, Loader, build, stage
@@ -240,6 +241,36 @@ def test_the_command_needs_nothing_but_the_directory(cache: Path, tmp_path: Path
     as_json = json.loads(command(str(tmp_path), "--never-falls", "--json").stdout)
     assert as_json[0]["delivery"]["record_id"] in ("in.txt@94", "in.txt@310")
     assert "say either which step to explain, --step 1234, or --never-falls." in command(str(tmp_path)).stderr
+
+
+def test_the_page_of_a_spike_has_its_pictures_and_sound(tmp_path: Path) -> None:
+    @stage
+    def medium(line: str) -> dict[str, object]:
+        if line == "2":
+            return {"photo": b"\xff\xd8\xff<svg onload=alert(1)>", "speech": wav(4000, 8000), "text": "<b>damaged</b>"}
+        return {"photo": jpeg(200, 100), "speech": wav(4000, 8000), "text": f"picture {line}"}
+
+    (tmp_path / "in.txt").write_text("0\n1\n2\n3\n")
+    build("media", TextLines(tmp_path / "in.txt"), [medium], to=tmp_path / "media", workers=1)
+    native = Loader(f"{tmp_path}/media/train", batch_size=4, shuffle=False, epochs=None, features=["text"])
+    with LossRecorder(tmp_path / "losses", native) as losses:
+        for step in range(3):
+            losses.record(np.array([1, 9, 5, 2]) / (1 if step < 2 else [4, 1, 4, 4]), step=step)
+
+    def page(*arguments: str) -> str:
+        html = tmp_path / "spike.html"
+        done = CliRunner().invoke(app, ["blame", str(tmp_path / "losses"), *arguments, "--html", str(html)])
+        assert done.exit_code == 0 and done.output.rstrip().endswith(f"{html}"), done.output
+        return html.read_text(encoding="utf-8")
+
+    worst, next_one = page("--step", "1", "-n", "2").split("<section")[1:]
+    assert "1. loss 9: in.txt@2" in worst and 'src="data:image/jpeg;base64,' in worst and "200 × 100" in worst
+    assert 'src="data:audio/wav;base64,' in worst and "<p>text: picture 1</p>" in worst
+    assert "2. loss 5: in.txt@4" in next_one and "photo" not in next_one.partition("<img")[2]
+    assert "not shown: " in next_one and "&lt;b&gt;damaged" in next_one and "<svg" not in next_one
+    assert page("--never-falls").count("<section") == 1
+    report = take_down(str(tmp_path / "media"), ids=["in.txt@2"], reason="wrong")
+    assert report.number and "base64" not in page("--step", "1", "-n", "1").partition("<section")[2]
 
 
 def test_what_cannot_be_recorded_is_refused(cache: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import threading
 import urllib.error
@@ -49,6 +50,18 @@ def fetched(url: str, *, method: str = "GET", **headers: str) -> tuple[int, dict
             return answer.status, {name.lower(): value for name, value in answer.headers.items()}, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, {name.lower(): value for name, value in error.headers.items()}, error.read()
+
+
+def answers(path: str) -> tuple[object, ...]:
+    """What the page of a cache says of its first split, wherever the cache lies."""
+    with served(Viewer(path)) as page:
+        overview = json.loads(fetched(f"{page}api/cache")[2])
+        split = overview["splits"][0]["name"]
+        rows = fetched(f"{page}api/rows?split={split}&count=50&snapshot={overview['snapshot']}")
+        record = json.loads(fetched(f"{page}api/record?split={split}&row=1")[2])
+        status = json.loads(fetched(f"{page}api/status")[2])
+    assert rows[0] == 200 and record.pop("path") == path
+    return rows[2], record, overview["snapshots"], status["published"]
 
 
 class _Stays(urllib.request.HTTPRedirectHandler):

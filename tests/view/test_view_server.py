@@ -15,14 +15,17 @@ from typing import Any
 import dedup_declarations
 import numpy as np
 import pytest
+from sample_media import jpeg
 from typer.testing import CliRunner
 from view_pages import ATTACK, fetched, hostile, media, served, texts
 
 from beam_pipes.cache import Cache
 from beam_pipes.commands import app
-from beam_pipes.loader import Loader, pack
+from beam_pipes.face import declare
+from beam_pipes.loader import Loader, Mixture, pack
 from beam_pipes.recipes import open_tokenizer
 from beam_pipes.runners import LocalOptions, build
+from beam_pipes.sources import TextLines
 from beam_pipes.view.rows import Answer, Question
 from beam_pipes.view.server import Viewer
 
@@ -126,6 +129,41 @@ def test_rows_records_and_steps(page: str, cache: Cache) -> None:
     first = [each for each in shown["tokens"]["tokens"] if each["segment"] == 1]
     assert text.startswith("".join(each["text"] for each in first)) and {each["loss"] for each in first} == {0.0, 1.0}
     assert 3 in told(page, "steps", id=row["records"][0]["id"])["steps"]
+
+
+def test_records_of_a_mixture_are_those_that_the_run_reads(cache: Cache, tmp_path: Path) -> None:
+    lines = tmp_path / "in.txt"
+    lines.write_text("0\n1\n")
+    declared = declare(
+        "other", TextLines(lines), [lambda line: {"photo": jpeg(30, 20), "tokens": np.int32([int(line)])}]
+    )
+    build(declared, tmp_path / "other", options=LocalOptions(workers=1))
+    other = Cache.open(tmp_path / "other")
+    mixture = Mixture([(cache["train"], 1), (other["train"], 1)])
+    loader = Loader(mixture, batch_size=8, seed=1, epochs=None, features=["tokens"])
+    with served(Viewer(cache.path, loader=loader)) as page:
+        records = [each for row in told(page, "step", step=0)["rows"] for each in row["records"]]
+        assert {each["source"] for each in records} == {0, 1}
+        for each in records:
+            found = told(page, "record", split=each["split"], row=each["row"], source=each["source"])
+            of = (cache, other)[each["source"]]
+            assert (found["id"], found["path"], found["snapshot"]) == (each["id"], of.path, of.manifest.snapshot)
+        status, headers, picture = fetched(f"{page}api/media?source=1&split=train&row=1&feature=photo")
+        assert (status, headers["content-type"], picture[:4]) == (200, "image/png", b"\x89PNG")
+        wrong = told(page, "record", split="train", row=0, source=2)
+        assert wrong == (404, "source should be a number from 0 to 1, got '2'.")
+
+
+def test_only_the_snapshots_seen_last_are_kept_open(tmp_path: Path) -> None:
+    viewer, lines = Viewer(str(tmp_path / "cache")), tmp_path / "in.txt"
+    seen = []
+    for number in range(6):
+        lines.write_text(f"{number}\n")
+        build(declare("one", TextLines(lines), [lambda line: {"n": int(line)}]), tmp_path / "cache")
+        seen.append(viewer.cache().manifest.snapshot)
+
+    assert len(set(seen)) == 6 and list(viewer._caches) == seen[-4:]
+    assert viewer.cache() is viewer.cache(seen[-1])
 
 
 def test_errors_say_what_cannot_be_answered(page: str) -> None:
