@@ -147,7 +147,7 @@ ROOMS: dict[str, Room] = {
     ),
     "report": Room(
         3,
-        2633,
+        2678,
         "pages about published snapshots, comparisons of two",
         ENGINE | SOURCES | {"analysis", "building", "loader", "transforms"},
     ),

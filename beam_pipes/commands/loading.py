@@ -447,8 +447,8 @@ def blame_command(
     shown = found.to_json() if isinstance(found, Blame) else [each.to_json() for each in found]
     lines = found.lines() if isinstance(found, Blame) else never_falling_lines(found)
     if html is not None:
-        with writing_to(html):
-            html.write_text(blame_html(loader, found), encoding="utf-8", errors="backslashreplace")
+        with output_file(html, errors="backslashreplace") as file:
+            file.write(blame_html(loader, found))
     if as_json:
         console.print_json(strict_json(shown))
         return

@@ -9,6 +9,7 @@ import base64
 import dataclasses
 import html
 import io
+import itertools
 import os
 import re
 import wave
@@ -18,9 +19,11 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.taken_down_records import SnapshotRecords
 from beam_pipes.building.trace import trace_record
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.split import Split
+from beam_pipes.engine.account import Account
 from beam_pipes.errors import BeamPipesError
 from beam_pipes.extras import require
 from beam_pipes.format.spec import FeatureSpec, FeatureValue
@@ -32,6 +35,8 @@ from beam_pipes.sources.source import SourceShard
 from beam_pipes.storage.local import storage_for
 
 MAX_FEATURES = 40
+# Source shards that are searched for dropped records, and reasons that have examples.
+_SEARCHED_SHARDS, _MOST_REASONS = 64, 40
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,6 +92,44 @@ def decoded_examples(
             )
         )
     return made
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DroppedExample:
+    """A record that a stage dropped for a reason, and its source record if it is available."""
+
+    stage: str
+    reason: str
+    record_id: str
+    before: str | None
+
+
+def dropped_examples(cache: Cache, *, declaration: Declaration | None = None, count: int = 3) -> list[DroppedExample]:
+    """The first `count` records of each reason for which a stage dropped any, from up to 64 source shards.
+
+    Empty for a cache built without lineage. With the declaration, their source records are read again; without it, they
+    come from the report beside the snapshot. A cache with takedowns shows none of them, as they may be taken down too.
+    """
+    account = Account.from_json(cache.manifest.accounting) if cache.manifest.accounting else Account()
+    reasons = [(stage, reason) for stage, unit in account.units.items() for reason in sorted(unit.dropped)]
+    found: dict[tuple[str, str], list[str]] = {each: [] for each in reasons[:_MOST_REASONS]}
+    records = SnapshotRecords.open(cache.path, cache.manifest) if found else None
+    for shard in itertools.islice(() if records is None else records.lineage, _SEARCHED_SHARDS):
+        for code, fate in enumerate(shard.fates):
+            for ids in (found[each] for each in dict.fromkeys(fate.drops) if each in found):
+                places = np.flatnonzero(shard.codes == code)[: count - len(ids)].tolist()
+                ids += map(shard.record_id, places)
+        if all(len(ids) >= count for ids in found.values()):
+            break
+    named = list(dict.fromkeys(itertools.chain.from_iterable(found.values())))
+    sources: dict[str, str] = {}
+    if named and not cache.takedowns.in_force:
+        sources = sources_shown(cache) if declaration is None else _sources(cache, declaration, named)
+    return [
+        DroppedExample(stage=stage, reason=reason, record_id=each, before=sources.get(each))
+        for (stage, reason), ids in found.items()
+        for each in ids
+    ]
 
 
 def _rows(opened: Split, count: int) -> list[int]:

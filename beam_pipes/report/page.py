@@ -31,7 +31,7 @@ from beam_pipes.report.distributions import (
     record_lengths,
     sampled_numbers,
 )
-from beam_pipes.report.examples import MAX_MEDIA, Medium, decoded_examples, media_of
+from beam_pipes.report.examples import MAX_MEDIA, Medium, decoded_examples, dropped_examples, media_of
 from beam_pipes.report.language import Tokenizer, language_of, shown_row, token_features
 from beam_pipes.report.shown import Bar, bars_of, bars_of_values, render, shown_value
 from beam_pipes.report.stage_graph import lay_out, stage_graph
@@ -158,13 +158,15 @@ def report_html(
     if vocabulary is not None:
         ids = [(split, feature) for split in opened.splits for feature in token_features(opened, split)]
         languages = [language_of(opened, split, feature, vocabulary) for split, feature in ids]
-    facts = {**_facts(opened, against=against), "examples": examples, "languages": languages}
+    dropped = dropped_examples(opened, declaration=declaration)
+    facts = {**_facts(opened, against=against), "examples": examples, "languages": languages, "dropped": dropped}
     html = render(TEMPLATE, facts)
     if facts["media"] and len(html.encode("utf-8", errors="backslashreplace")) > MAX_BYTES:
         html = render(TEMPLATE, {**facts, "media": {}})
     if len(html.encode("utf-8", errors="backslashreplace")) > MAX_BYTES:
         empty: dict[str, object] = {
             "examples": {},
+            "dropped": [],
             "statistics": [],
             "values": [],
             "languages": [],

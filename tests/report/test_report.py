@@ -21,6 +21,8 @@ import sample_media
 import soundfile
 
 from beam_pipes.building import Declaration
+from beam_pipes.building.takedown import take_down
+from beam_pipes.building.trace import explain_record
 from beam_pipes.building.declaration_fingerprint import read_fingerprint
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.cache.write_cache import write_cache
@@ -37,7 +39,7 @@ from beam_pipes.report.distributions import (
     population_stability_index,
     record_lengths,
 )
-from beam_pipes.report.examples import media_of
+from beam_pipes.report.examples import dropped_examples, media_of
 from beam_pipes.report.shown import bars_of, bars_of_values, shown_value
 from beam_pipes.report.stage_graph import lay_out, stage_graph
 from beam_pipes.runners import LocalOptions, build
@@ -199,6 +201,26 @@ def test_the_page_shows_lengths_packing_examples_dead_letters_and_times(cache: C
     assert {"read", "SplitWords", "write"} <= set(page.text_of("th"))
     assert "Words_SplitWords_words" in page.text_of("h3")
     assert "There is no previous snapshot to compare with." in text
+
+
+def test_each_reason_leads_to_records_that_were_dropped_for_it(text_input: Path, tmp_path: Path) -> None:
+    (text_input / "empty.txt").write_text("\n<b>one</b>\n\n\n\n")
+    declaration = sample_declarations.words()
+    cache = built(declaration, tmp_path / "cache")
+    units = Account.from_json(cache.manifest.accounting).units
+    [(stage, reason, dropped)] = [(name, *each) for name, unit in units.items() for each in unit.dropped.items()]
+
+    page = Page(report_html(cache))
+    [link] = [each["href"] for each in page.of("a") if (each["href"] or "").startswith("#dropped")]
+    rows = [each["id"] for each in page.of("tr") if each.get("id")]
+    assert link == "#dropped-1" and rows == [f"dropped-{number}" for number in (1, 2, 3)]
+    assert f"{reason} {dropped:,}" in page.text_of("a") and stage in page.text_of("td")
+    found = dropped_examples(cache, declaration=declaration)
+    assert [each.before for each in found] == ["", "", ""]
+    for each in found:
+        assert explain_record(cache.path, each.record_id).fate.drops == ((stage, reason),)
+    assert take_down(cache.path, ids=[found[0].record_id], reason="asked").number
+    assert [each.before for each in dropped_examples(cache, declaration=declaration)] == [None] * 3
 
 
 def test_hostile_strings_stay_text(text_input: Path, tmp_path: Path) -> None:
