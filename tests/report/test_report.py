@@ -21,9 +21,9 @@ import sample_media
 import soundfile
 
 from beam_pipes.building import Declaration
+from beam_pipes.building.declaration_fingerprint import read_fingerprint
 from beam_pipes.building.takedown import take_down
 from beam_pipes.building.trace import explain_record
-from beam_pipes.building.declaration_fingerprint import read_fingerprint
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.cache.write_cache import write_cache
 from beam_pipes.commands.build import show_report
