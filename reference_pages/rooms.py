@@ -102,7 +102,7 @@ ROOMS: dict[str, Room] = {
     "tft": Room(2, 1300, "tensorflow-transform: learning, applying", ENGINE | {"analysis", "typed"}),
     "graph": Room(
         2,
-        8076,
+        8100,
         "declaring by a graph of operators; running it",
         ENGINE | SOURCES | {"typed", "loader", "building", "on_device"},
     ),

@@ -54,7 +54,14 @@ class LastBatchPolicy(enum.Enum):
 
 
 #: Options of DALI's iterators without effect here: readers know where an epoch ends, and batches their shapes.
-WITHOUT_EFFECT = "auto_reset", "dynamic_shape", "fill_last_batch", "last_batch_padded", "prepare_first_batch", "size"
+WITHOUT_EFFECT = "auto_reset", "dynamic_shape", "last_batch_padded", "prepare_first_batch", "size"
+
+
+def _policy(policy: LastBatchPolicy | None, fill_last_batch: bool | None) -> LastBatchPolicy | None:
+    """The end of an epoch, which programs for older versions of DALI say by `fill_last_batch`."""
+    if fill_last_batch is None:
+        return policy
+    return LastBatchPolicy.FILL if fill_last_batch else LastBatchPolicy.PARTIAL
 
 
 class GraphIterator:
@@ -81,6 +88,7 @@ class GraphIterator:
         pad_value: the padding of "pad".
         reader_name: a reader of the pipeline with as many records as the first source, which defines an epoch.
         last_batch_policy: a `LastBatchPolicy`, in place of the pipeline's `last`.
+        fill_last_batch: the same as older programs say it: True for `FILL`, False for `PARTIAL`.
         without_effect: further options of DALI's iterators, those in `WITHOUT_EFFECT`.
 
     `next(iterator)` gives the next batch of the epoch, and `StopIteration` at its end.
@@ -95,8 +103,10 @@ class GraphIterator:
         pad_value: object = 0,
         reader_name: str | None = None,
         last_batch_policy: LastBatchPolicy | None = None,
+        fill_last_batch: bool | None = None,
         **without_effect: object,
     ) -> None:
+        last_batch_policy = _policy(last_batch_policy, fill_last_batch)
         for name in without_effect:
             if name not in WITHOUT_EFFECT:
                 raise OperatorArgumentError(f"an iterator has no option {name!r}.{nearest(name, WITHOUT_EFFECT)}")
@@ -311,11 +321,13 @@ class DALIGenericIterator:
     At the end of an epoch, which is that of the first pipeline without a batch, `next` raises `StopIteration`.
 
     Args:
-        size: the maximum number of samples per epoch, over all pipelines; -1 for all.
+        size: the maximum number of samples per epoch, over all pipelines; -1 for all. With `PARTIAL` the last batches
+            end there.
         reader_name: a reader of each pipeline with as many records as the first source, which defines an epoch.
         auto_reset: whether the next epoch begins automatically (True, "yes"), or by `reset()` and another loop.
         last_batch_policy: the end of an epoch. `FILL` repeats the last record and never takes one from the next epoch.
-        without_effect: `fill_last_batch`, `dynamic_shape`, `last_batch_padded`, `prepare_first_batch`.
+        fill_last_batch: the same as older programs say it: True for `FILL`, False for `PARTIAL`.
+        without_effect: `dynamic_shape`, `last_batch_padded`, `prepare_first_batch`.
     """
 
     #: What iterates over one pipeline.
@@ -330,10 +342,12 @@ class DALIGenericIterator:
         auto_reset: bool | str | None = False,
         *,
         last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
+        fill_last_batch: bool | None = None,
         **without_effect: object,
     ) -> None:
         choice(auto_reset, of=(False, None, "no", True, "yes"), what="auto_reset", error=OperatorArgumentError)
         instance(last_batch_policy, LastBatchPolicy, what="last_batch_policy", error=OperatorArgumentError)
+        policy = _policy(last_batch_policy, fill_last_batch)
         pipes = [pipelines] if isinstance(pipelines, Pipeline) else list(pipelines)
         if len({pipe.batch_size for pipe in pipes}) != 1:
             sizes = ", ".join(str(pipe.batch_size) for pipe in pipes) or "none"
@@ -341,10 +355,11 @@ class DALIGenericIterator:
         self.batch_size = pipes[0].batch_size
         #: The names of the outputs, in their order: subclasses that give tuples, as for Lightning, go through them.
         self.output_map = list(output_map)
-        options: dict[str, Any] = {"reader_name": reader_name, "last_batch_policy": last_batch_policy, **without_effect}
+        options: dict[str, Any] = {"reader_name": reader_name, "last_batch_policy": policy, **without_effect}
         self.iterators = [self.over_one(pipe, output_map, **options) for pipe in pipes]
-        whole = size if last_batch_policy is LastBatchPolicy.DROP else size + self.batch_size * len(pipes) - 1
+        whole = size if policy is LastBatchPolicy.DROP else size + self.batch_size * len(pipes) - 1
         self._steps = None if size < 0 else whole // (self.batch_size * len(pipes))
+        self._most = size if size >= 0 and policy is LastBatchPolicy.PARTIAL else None
         self._auto_reset = auto_reset in (True, "yes")
         self._count, self._ended = 0, False
         #: For each pipeline, which rows of the newest batch are records.
@@ -364,6 +379,11 @@ class DALIGenericIterator:
             if self._auto_reset:
                 self.reset()
             raise
+        if self._most is not None:  # as there, pipelines without a sample are left out
+            left = self._most - self._count * self.batch_size * len(batches)
+            sizes = [left - at * self.batch_size for at in range(len(batches))]
+            kept = [(batch, size) for batch, size in zip(batches, sizes, strict=True) if size > 0]
+            batches = [{name: column[:size] for name, column in batch.items()} for batch, size in kept]
         self._count += 1
         self.valid = [batch.get(VALID, np.ones(self.batch_size, np.bool_)) for batch in batches]
         return self.shaped([{name: batch[name] for name in self.iterators[0].names} for batch in batches])

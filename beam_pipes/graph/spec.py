@@ -89,12 +89,16 @@ class TensorSpec:
     """dtype, shape and layout of every sample of a node; None if unknown.
 
     `shape` has None for a dimension that varies by sample, and is None if even the rank is unknown.
-    `layout` names the axes ("HWC", "CHW", "FHWC"); "" if they have no names.
+    `layout` names the axes ("HWC", "CHW", "FHWC"), and so tells the rank too; "" if they have no names.
     """
 
     dtype: np.dtype | None = None
     shape: tuple[int | None, ...] | None = None
     layout: str = ""
+
+    def __post_init__(self) -> None:
+        if self.shape is None and self.layout:
+            object.__setattr__(self, "shape", (None,) * len(self.layout))
 
     @classmethod
     def of(

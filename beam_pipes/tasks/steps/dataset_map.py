@@ -96,8 +96,9 @@ def map_over_dataset(
 
     Args:
         fn: the function.
-        num_seeds: number of stateless seeds (int64 `[2]`) to pass, as `seed` for one and `seeds`, a tuple, for several:
-            `first, second = seeds`. They come from the active seed manager.
+        num_seeds: number of stateless seeds to pass, as `seed` for one and `seeds`, a tuple, for several:
+            `first, second = seeds`. Each is a tuple of two int64 scalars, which TensorFlow takes as a tensor. They come
+            from the active seed manager.
         num_parallel_calls: examples mapped at a time; None lets tf.data choose.
 
     Raises:
@@ -118,7 +119,8 @@ def map_over_dataset(
         name = "seed" if num_seeds == 1 else "seeds"
 
         def with_seeds(position: object, example: object) -> object:
-            seeds = tuple(tensorflow("map_over_dataset").unstack(example_seeds(step, example, position, num_seeds)))
+            unstack = tensorflow("map_over_dataset").unstack
+            seeds = tuple(tuple(unstack(one)) for one in unstack(example_seeds(step, example, position, num_seeds)))
             return function(example, *args, **kwargs, **{name: seeds[0] if num_seeds == 1 else seeds})
 
         return dataset.enumerate().map(with_seeds, num_parallel_calls=calls)

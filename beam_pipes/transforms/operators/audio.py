@@ -439,7 +439,8 @@ class PreemphasisFilter(Mapped):
 class NonsilentRegion(Operator):
     """The start and length of the sound, as int32 scalars: `nonsilent_region(wave)` → `51, 99`.
 
-    Windows whose mean square is `cutoff_db` below the reference are silent. Silence gives `0, 0`.
+    Windows whose mean square is `cutoff_db` below the reference are silent. Silence gives `0, 0`; a wave of
+    zeros, which is its own reference, all of the wave, as in DALI.
     """
 
     inputs = ("wave",)
@@ -448,7 +449,7 @@ class NonsilentRegion(Operator):
     window_length = Argument("int", default=2048, doc="samples of a window, at most those of the wave")
     reference_power = Argument("float", default=0.0, doc="the mean square that is 0 dB; 0: the highest of the wave")
     reset_interval = Constant("int", default=8192, doc="after so many samples floats are summed anew; -1: never")
-    version = "2"
+    version = "3"
 
     def infer(self, *inputs: TensorSpec) -> list[TensorSpec]:
         return [TensorSpec.of("int32", ()), TensorSpec.of("int32", ())]
@@ -459,9 +460,9 @@ class NonsilentRegion(Operator):
         length = max(1, min(window_length, len(wave)))
         powers = _window_powers(wave, length, len(wave) if self.reset_interval < 1 else self.reset_interval)
         most = np.float32(reference_power) or powers.max(initial=0.0)
-        loud = powers >= most * np.float32(10 ** (cutoff_db / 10)) if most > 0 else np.zeros(1, np.bool_)
-        first = int(loud.argmax())
-        if not loud[first]:
+        loud = powers >= most * np.float32(10 ** (cutoff_db / 10))
+        first = int(loud.argmax()) if len(loud) else 0
+        if not loud.any():
             return np.int32(0), np.int32(0)
         return np.int32(first), np.int32(len(loud) - int(loud[::-1].argmax()) - first - 1 + length)
 

@@ -95,6 +95,37 @@ def mirrored_volumes():
     return run(graph)
 
 
+def volumes_whose_axes_move():
+    """As for U-Net: arrays of an unknown rank get the names of their axes, which move with them."""
+    volume = np.arange(2 * 3 * 4 * 5, dtype=np.float32).reshape(2, 3, 4, 5)
+
+    def graph():
+        named = fn.reshape(fn.external_source(source=lambda: [volume, volume + 1]), layout="CDHW")
+        moved = fn.transpose(named, perm=[1, 2, 3, 0])
+        cut = fn.slice(moved, start=[0, 1, 1], shape=[2, 2, 2], axes=(0, 1, 2), out_of_bounds_policy="pad")
+        flipped = fn.flip(cut, horizontal=types.Constant(1), vertical=0, depthwise=1)
+        return (
+            *(fn.transpose(flipped, perm=[3, 0, 1, 2]), fn.reductions.sum(moved, axis_names="DC")),
+            *(fn.flip(fn.squeeze(cut[:1], axes=[0])), fn.stack(cut, cut, axis_name="F").shape()),
+        )
+
+    return run(graph)
+
+
+def sounds_without_a_sound():
+    def graph():
+        silence, tone = types.Constant(np.zeros(50, np.float32)), types.Constant(np.float32([0] * 20 + [1] * 30))
+        return (
+            *(*fn.nonsilent_region(silence), *fn.nonsilent_region(silence, window_length=16)),
+            *(
+                *fn.nonsilent_region(silence, reference_power=0.5, window_length=16),
+                *fn.nonsilent_region(tone, window_length=16),
+            ),
+        )
+
+    return run(graph)
+
+
 def windows_by_position_and_name():
     def graph():
         numbers = types.Constant(np.arange(10, dtype=np.int32))

@@ -49,6 +49,16 @@ def ends_of_epochs(root):
     return found
 
 
+def ends_of_epochs_as_older_programs_say_them(root):
+    write_files(root)
+    found = []
+    for fills in (False, True):
+        pipe = reading(root, batch_size=4)
+        iterator = DALIGenericIterator(pipe, ["data", "label"], reader_name="Reader", fill_last_batch=fills)
+        found.append([len(iterator), [[len(label) for label in step] for step in epochs(iterator, "label")[0]]])
+    return found
+
+
 def epochs_that_begin_by_themselves(root):
     write_files(root)
     iterator = DALIGenericIterator(

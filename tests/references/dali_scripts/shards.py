@@ -60,6 +60,15 @@ found["size"] = [len(iterator), len(list(iterator))]
 iterator.reset()
 found["size again"] = len([data for data in iterator])
 
+# A size ends the last step within a batch, as programs for older versions say it too.
+for options in ({"fill_last_batch": False}, {"last_batch_policy": LastBatchPolicy.PARTIAL}, {"fill_last_batch": True}):
+    for size in (8, 7, 2):
+        pipes = [sharded(shard, stick_to_shard=True, pad_last_batch=True) for shard in range(N)]
+        iterator = DALIGenericIterator(pipes, ["shape", "label"], size=size, **options)
+        found[f"{size} of {sorted(options)[0]} {len(found)}"] = [
+            [len(one["label"]) for one in step] for step in iterator
+        ]
+
 for shard in range(N):
     pipe = sharded(shard, stick_to_shard=True, pad_last_batch=True)
     pipe.build()
