@@ -34,7 +34,7 @@ class Face:
 
 
 def _below(owner: str, names: Mapping[str, str]) -> dict[str, str]:
-    return {f"{owner}.{name}": why for name, why in names.items()}
+    return {f"{owner}.{name}" if owner else name: why for name, why in names.items()}
 
 
 FACES: dict[str, Face] = {

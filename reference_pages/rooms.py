@@ -119,7 +119,7 @@ ROOMS: dict[str, Room] = {
     "transforms": Room(
         2, 17328, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
     ),
-    "dali": Room(2, 102, "the names of DALI", {"graph", "on_device", "transforms"} | BASE),
+    "dali": Room(2, 148, "the names of DALI", {"graph", "on_device", "transforms"} | BASE),
     "seqio": Room(
         2,
         848,

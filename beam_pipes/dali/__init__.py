@@ -14,7 +14,7 @@ import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from beam_pipes.extras import loaded_on_first_use
+from beam_pipes.extras import absent_here, lacking, loaded_on_first_use, names_of
 from beam_pipes.graph import Pipeline, newaxis, pipeline_def, types
 from beam_pipes.graph import experimental as pipelines
 from beam_pipes.graph import functions as tfrecord
@@ -70,12 +70,52 @@ NAMES: dict[str, dict[str, str]] = {
     "plugin.tf": {"beam_pipes.on_device": "DALIDataset"},
 }
 
-#: Modules of DALI → what they lack, and what to use. Messages are made from it, and the page of the migration.
+_NUMPY = "batches are NumPy's arrays, of `GraphIterator`"
+_FUNCTIONS = "`fn.python_function` with a function that"
+#: Modules of DALI ("": itself) → what they lack, and what to use. Messages are made from it, and the page of the
+#: migration.
 ABSENT: dict[str, dict[str, str]] = {
+    "": {
+        **dict.fromkeys(("backend", "tensors"), "DALI's memory: a batch here is NumPy's"),
+        **dict.fromkeys(("pickling", "reducers"), "nothing is pickled: functions go by their names"),
+        **dict.fromkeys(("plugin_manager", "sysconfig"), "operators of your own are classes of Python, `Operator`"),
+        "external_source": "`fn.external_source`",
+    },
     "auto_aug": dict.fromkeys(("augmentations", "core"), "policies of your own are conditions over `random.uniform`"),
     "experimental": {"dynamic": _DEBUG, "eager": _DEBUG},
-    "plugin.pytorch": absent_of("iterators.pytorch"),
+    "plugin": {
+        "mxnet": f"a discontinued framework: {_NUMPY}",
+        "numba": f"{_FUNCTIONS} Numba has compiled",
+        "paddle": f"{_NUMPY}, which `paddle.to_tensor` takes",
+        "triton": "there is no server of models: `pipe.serialize()`",
+    },
+    "plugin.jax": {"fn": "`jax.jit` of a function over the batches of an iterator"},
+    "plugin.numba.fn.experimental": {"numba_function": f"{_FUNCTIONS} Numba has compiled"},
+    "plugin.pytorch": {
+        **absent_of("iterators.pytorch"),
+        "experimental": "`TorchGenericIterator` in the process that trains",
+        "feed_ndarray": "`torch.from_numpy(numpy.array(tensor))`",
+        "fn": f"{_FUNCTIONS} calls `torch.from_numpy`",
+        "loader_evaluator": "`beam_pipes.telemetry` measures loaders",
+        "TorchPythonFunction": f"{_FUNCTIONS} calls `torch.from_numpy`",
+    },
+    "plugin.tf": {
+        **dict.fromkeys(("DALIIterator", "DALIIteratorWrapper"), "`DALIDataset`"),
+        "experimental": "data that TensorFlow has made comes by `fn.external_source`, as an iterable of arrays",
+    },
 }
+
+
+def _absent(name: str, why: str) -> ModuleType:
+    """A module that is not here, which says so to whoever imports from it."""
+    module = ModuleType(f"{__name__}.{name}", f"`nvidia.dali.{name}` is absent here: {why}.")
+    module.__spec__ = ModuleSpec(module.__name__, None)
+
+    def __getattr__(asked: str) -> object:
+        raise lacking(module.__name__, asked, absent_here("", {"": why}, "DALI"))
+
+    module.__dict__["__getattr__"] = __getattr__
+    return module
 
 
 def _module(name: str, names: dict[str, str]) -> ModuleType:
@@ -96,5 +136,13 @@ for _room in (fn, ops):
     for _family in ("", *(f".{one}" for one in families())):
         _own = f"{_room.__name__}{_family}"
         _modules[_own.removeprefix("beam_pipes.transforms.")] = sys.modules[_own]
+for _owner, _names in ABSENT.items():
+    _full = {f"{_owner}.{one}" if _owner else one: why for one, why in _names.items() if one.islower()}
+    _modules |= {one: _absent(one, why) for one, why in _full.items()}
+    if _owner and _owner not in _modules:
+        _modules[_owner] = _absent(_owner, next(iter(_names.values())))
+#: The version of DALI whose names are here.
+__version__ = "2.4.0"
+__getattr__ = names_of(__name__, ABSENT[""], "DALI")
 # `import beam_pipes.dali.fn.readers` finds a module that is known already.
 sys.modules.update({f"{__name__}.{name}": module for name, module in _modules.items()})

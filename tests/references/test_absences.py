@@ -32,7 +32,7 @@ NAMES = [(system, name) for system, face in FACES.items() for name in face.names
 def module_of(system: str, owner: str) -> Any:
     if system != "DALI":
         return importlib.import_module(MODULES[system])
-    return importlib.import_module(f"beam_pipes.dali.{owner.replace('iterators.', 'plugin.')}")
+    return importlib.import_module(f"beam_pipes.dali.{owner.replace('iterators.', 'plugin.')}".rstrip("."))
 
 
 @pytest.mark.parametrize(("system", "name"), NAMES)
@@ -55,6 +55,21 @@ def test_whoever_asks_for_an_absent_name_reads_what_to_do(system: str, name: str
     assert not hasattr(module, own)
     for told in (str(caught.value), str(imported.value)):
         assert f"absent here: {why}." in told and told.endswith(".") and "Did you mean" not in told
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("from beam_pipes.dali.auto_aug.core import augmentation", "policies of your own are conditions"),
+        ("from beam_pipes.dali.plugin.numba.fn.experimental import numba_function", "Numba has compiled"),
+        ("import beam_pipes.dali.plugin.paddle as paddle", "NumPy's arrays, of `GraphIterator`, which `paddle.to_te"),
+        ("from beam_pipes.dali.backend import TensorListCPU", "a batch here is NumPy's"),
+        ("import beam_pipes.dali.experimental.eager as eager", "in debug mode"),
+    ],
+)
+def test_whoever_imports_from_an_absent_module_reads_what_to_do(line: str, words: str) -> None:
+    with pytest.raises(ImportError, match=f"DALI's is absent here: .*{words}"):
+        exec(line, {"__name__": "a_program"})
 
 
 def test_only_what_is_imported_is_an_import_error_and_other_names_are_pythons() -> None:

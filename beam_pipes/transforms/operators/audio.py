@@ -439,8 +439,7 @@ class PreemphasisFilter(Mapped):
 class NonsilentRegion(Operator):
     """The start and length of the sound, as int32 scalars: `nonsilent_region(wave)` → `51, 99`.
 
-    Windows whose mean square is `cutoff_db` below the reference are silent. Silence gives `0, 0`; a wave of
-    zeros, which is its own reference, all of the wave, as in DALI.
+    Windows whose mean square is `cutoff_db` below the reference are silent: `0, 0` if all are; zeros alone are whole.
     """
 
     inputs = ("wave",)
