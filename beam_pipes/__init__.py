@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from beam_pipes.typed import Input as Input
     from beam_pipes.typed import Output as Output
     from beam_pipes.typed import Pipeline as Pipeline
+    from beam_pipes.typed import Service as Service
     from beam_pipes.typed import count as count
     from beam_pipes.typed import drop as drop
     from beam_pipes.typed import load_once as load_once
@@ -44,6 +45,7 @@ _ROOM_OF_NAME = {
     "Loader": "loader",
     "Output": "typed",
     "Pipeline": "typed",
+    "Service": "typed",
     "add_column": "columns",
     "build": "face",
     "count": "typed",

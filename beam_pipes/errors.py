@@ -204,6 +204,10 @@ class StageError(BuildError):
     """A record failed in a stage whose `on_error` does not allow it."""
 
 
+class ServiceError(BuildError):
+    """A service that a stage calls fails too often."""
+
+
 class RecordQuarantinedError(BuildError):
     """A record for which a worker had to be killed; from then on it fails without its stage being called."""
 

@@ -153,7 +153,7 @@ def way_of_a_record(corpus: str, to: str) -> dict[str, Any]:
 
     declared = declaration()
     plan = make_plan(declared, to)
-    runner = graph_runner(declared)
+    runner = graph_runner(declared, None)
     clock = time.process_time
     ours, floor = dict.fromkeys(PARTS, 0.0), dict.fromkeys(PARTS, 0.0)
     bare, records = 0.0, 0

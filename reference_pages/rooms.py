@@ -41,14 +41,14 @@ ROOMS: dict[str, Room] = {
     "checks": Room(
         1, 240, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}
     ),
-    "storage": Room(1, 3835, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
+    "storage": Room(1, 3839, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
     "format": Room(1, 3604, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
     "publication": Room(
         1, 1139, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
     ),
     "lineage": Room(1, 1000, "where a record came from; takedown", {"storage", "format", "publication"} | BASE),
-    "cache": Room(1, 4476, "reading a cache: snapshots, splits, columns, mapped shards", REST),
-    "engine": Room(1, 2152, "graphs of units, their execution, statistics, resources of stages", CACHE),
+    "cache": Room(1, 4471, "reading a cache: snapshots, splits, columns, mapped shards", REST),
+    "engine": Room(1, 2182, "graphs of units, their execution, statistics, resources of stages", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 7451, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
@@ -60,16 +60,16 @@ ROOMS: dict[str, Room] = {
         {"loader"} | CACHE,
         offers=frozenset({"graph"}),
     ),
-    "typed": Room(1, 2703, "declaring by functions, typed pipelines, DAGs, models", ENGINE | SOURCES),
+    "typed": Room(1, 3052, "declaring by functions, typed pipelines, DAGs, models and services", ENGINE | SOURCES),
     "building": Room(
         1,
-        8812,
+        8829,
         "declaration → analysis → plan → shards → commit; `workers/` supervises processes, `care/` looks after caches",
         ENGINE | SOURCES | {"analysis"},
     ),
     "beam": Room(
         1,
-        2490,
+        2491,
         "a build as PTransforms; the only room that imports Beam at the top of its files, but for `tft/beam_passes.py` "
         "and `seqio/beam_utils.py`",
         ENGINE | SOURCES | {"typed", "analysis", "building"},

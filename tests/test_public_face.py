@@ -19,14 +19,14 @@ BadInputOrOutputException BadTopologyException Counter DAGPipeline DagInput DagO
 FunctionStage Histogram Input InvalidDAGException InvalidDictionaryOutput InvalidStatisticsException
 InvalidTransformOutputException
 InvalidTypeSignatureException Key Maximum MelodyExtractor MergeStatisticsException MonophonicMelodyExtractor
-NotConnectedException Output Pipeline PipelineKey Quantizer RandomPartition Statistic TooManyCombinationsException
-TypeMismatchException UnequalZipException UnknownKeyException
+NotConnectedException Output Pipeline PipelineKey Quantizer RandomPartition Service Statistic
+TooManyCombinationsException TypeMismatchException UnequalZipException UnknownKeyException
 count drop file_iterator load_once load_pipeline log_statistics_list make_sequence_example merge_statistics observe
 run_pipeline_serial stage tf_record_iterator
 """
 ROOT = """
-Asset Cache DAGPipeline DataLoader Declaration FeatureSpec Input Loader Output Pipeline __version__ add_column build
-count declare drop load_once observe stage with_columns write_cache
+Asset Cache DAGPipeline DataLoader Declaration FeatureSpec Input Loader Output Pipeline Service __version__ add_column
+build count declare drop load_once observe stage with_columns write_cache
 """
 
 

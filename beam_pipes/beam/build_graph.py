@@ -98,7 +98,7 @@ def shard_batches(
     units = handle.get().graph.units
     resources = resources_of(units)
     for position, unit in enumerate(units):
-        step = beam.ParDo(run_unit(handle, position)).with_output_types(ShardBatch)
+        step = beam.ParDo(run_unit(handle, position, header.root)).with_output_types(ShardBatch)
         if unit.name in resources:  # an environment of its own, so that no runner fuses it with its neighbours
             step = step.with_resource_hints(**resources[unit.name].hints())
         batches = batches | unit.name >> step

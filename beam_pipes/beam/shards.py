@@ -58,14 +58,15 @@ class ReadShards(beam.DoFn):  # type: ignore[misc]
 class RunUnit(beam.DoFn):  # type: ignore[misc]
     """Runs the unit at `position` of the declaration's graph over each batch; its input stays as it is, for retries."""
 
-    def __init__(self, handle: DeclarationHandle, position: int) -> None:
+    def __init__(self, handle: DeclarationHandle, position: int, root: str) -> None:
         self._handle = handle
+        self._root = root
         self._position = position
         self._runner: GraphRunner | None = None
 
     def setup(self) -> None:
         declaration = self._handle.get()
-        self._runner = graph_runner(declaration)
+        self._runner = graph_runner(declaration, self._root)
         self._mirror = Mirror(declaration.name, declaration.graph.units[self._position].name)
 
     def process(self, element: ShardBatch) -> Iterator[ShardBatch]:

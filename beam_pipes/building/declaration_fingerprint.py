@@ -23,6 +23,9 @@ from beam_pipes.storage.local import storage_for
 # Beside the snapshot's manifest and outside of it: parts name modules, and a moved module changes no byte of a cache.
 FILE_NAME = "fingerprint.json"
 
+# Below a cache's directory: what services have answered, by the fingerprint of the stage that called them.
+ANSWERS = ".answers"
+
 # The group of everything that belongs to no stage: seed, source options, outputs and their features.
 DECLARATION = "declaration"
 

@@ -29,6 +29,7 @@ from beam_pipes.building.analysis.stored import (
     discard,
     result_place,
 )
+from beam_pipes.building.declaration_fingerprint import ANSWERS, read_fingerprint
 from beam_pipes.cache.reader import Cache
 from beam_pipes.checks import integer
 from beam_pipes.errors import BeamPipesError, CacheNotFoundError, CacheWriteError
@@ -253,6 +254,14 @@ def _held_by(storage: Storage, directory: str, leases: Sequence[str]) -> tuple[s
     return ("a reader on this machine",) if is_held(f"{directory}/{FILE_NAME}") else ()
 
 
+def _unused_answers(storage: Storage, root: str, snapshots: Iterable[str]) -> list[str]:
+    """The directories of answers to stages that none of these snapshots, finished or not, was built with."""
+    found = storage.list(f"{root}/{ANSWERS}")
+    parts = [read_fingerprint(snapshot_directory(root, name)) for name in snapshots] if found else []
+    used = {stage.digest for each in parts if each is not None for stage in each.stages.values()}
+    return [f"{root}/{ANSWERS}/{name}" for name in found if name not in used]
+
+
 def remove_temporaries(storage: Storage, root: str) -> None:
     """Removes every temporary file, and half-removed snapshot, of a cache directory; for the holder of its lock.
 
@@ -261,6 +270,7 @@ def remove_temporaries(storage: Storage, root: str) -> None:
     storage.sweep(root, depth=1)
     storage.sweep(f"{root}/{SNAPSHOTS}", depth=1)
     storage.sweep(f"{root}/{LEASES}", depth=1)
+    storage.sweep(f"{root}/{ANSWERS}", depth=3)
     for directory in (snapshot_directory(root, name) for name in storage.list(f"{root}/{SNAPSHOTS}")):
         if not _is_written_to(storage, directory):
             storage.sweep(directory, depth=2)  # its files, and those in its directories
@@ -339,7 +349,8 @@ def collect_while_locked(root: str, *, keep: int, dry_run: bool = False, ignore_
     kept = [name for name in (published, *names[:keep]) if name is not None]
     uses = [uses_of(snapshot_directory(root, name)) for name in kept] + [unfinished_uses(root) if keep else None]
     unused = unused_places(root, [each for each in uses if isinstance(each, Uses)])
-    freed += sum(_freed_bytes(storage, place) for place in unused)
+    answers = _unused_answers(storage, root, kept)
+    freed += sum(_freed_bytes(storage, place) for place in [*unused, *answers])
     if not dry_run:
         for name in removed:
             remember_shards(root, name)
@@ -347,6 +358,8 @@ def collect_while_locked(root: str, *, keep: int, dry_run: bool = False, ignore_
             remove_snapshot(storage, root, name)
         for place in unused:
             discard(storage, place)
+        for place in answers:
+            storage.delete_tree(place)
     return Collected(
         published=published,
         kept=tuple(names[:keep]),

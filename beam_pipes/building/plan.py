@@ -233,7 +233,8 @@ def make_plan(
     require_results: bool = True,
 ) -> BuildPlan:
     """Plans a build of `declaration` in the directory `to`; reads input only to digest it and, where features are not
-    declared, to infer them. Writes nothing but the digests of input files, so that the next plan need not read them.
+    declared, to infer them. Writes nothing but the digests of input files, so that the next plan need not read
+    them, and the answers of services, so that nobody asks for them again.
 
     With `overwrite` nothing that was built before is reused: the plan is for another *generation*, a number that the
     published snapshot bears and that enters into all fingerprints. What is published stays until it is replaced.
@@ -252,7 +253,7 @@ def make_plan(
     if require_results:
         analysis.require_done()
     results = analysis.digests()
-    specs = _specs(declaration, source)
+    specs = _specs(declaration, source, root)
     found = fingerprint_declaration(declaration, specs)
     digest = digest_of([found.digest, generation]) if generation else found.digest
     inputs = [shard.fingerprint() for shard in source.shards]
@@ -435,7 +436,7 @@ def _require_same_classes(plan: BuildPlan) -> None:
             )
 
 
-def _specs(declaration: Declaration, source: SourcePlan) -> dict[str, ExampleSpec]:
+def _specs(declaration: Declaration, source: SourcePlan, root: str) -> dict[str, ExampleSpec]:
     """The features of each split of examples: as declared, or inferred from the first records."""
     specs: dict[str, ExampleSpec] = {}
     missing: list[str] = []
@@ -448,7 +449,7 @@ def _specs(declaration: Declaration, source: SourcePlan) -> dict[str, ExampleSpe
         specs[split] = declaration.declared_specs[split].with_class_names
     if missing:
         with _said_when_slow(declaration):
-            examples, read, errors = _sample(declaration, source, missing)
+            examples, read, errors = _sample(declaration, source, missing, root)
         for split in missing:
             # A split that gets few records may have none among the first ones: its examples come from the same stages.
             found = examples[split] or [each for other in missing for each in examples[other]]
@@ -505,10 +506,10 @@ def _inferred(found: Sequence[_Sampled]) -> ExampleSpec:
 
 
 def _sample(
-    declaration: Declaration, source: SourcePlan, splits: list[str]
+    declaration: Declaration, source: SourcePlan, splits: list[str], root: str
 ) -> tuple[dict[str, list[_Sampled]], int, list[str]]:
     """The first examples of each split, the number of records that were read for them, and the first errors."""
-    runner = graph_runner(declaration)
+    runner = graph_runner(declaration, root)
     examples: dict[str, list[_Sampled]] = {split: [] for split in splits}
     records, read, errors = 0, 0, list[str]()
     for shard in source.shards:

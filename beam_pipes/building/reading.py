@@ -15,11 +15,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 
 from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.declaration_fingerprint import ANSWERS
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import GraphRunner
+from beam_pipes.engine.graph import Graph
 from beam_pipes.engine.records import Batch, error_in_short
 from beam_pipes.errors import SourceError, StageError, text_of, without_stop
 from beam_pipes.format.codec import IndexRow
+from beam_pipes.identity.fingerprint import fingerprint
 from beam_pipes.lineage.lineage import LineageWriter
 from beam_pipes.lineage.reader import DeadLetter
 from beam_pipes.sources.record_batch import BadRecord, RecordBatch
@@ -85,9 +88,17 @@ class SourceBatch(Batch):
     records: RecordBatch
 
 
-def graph_runner(declaration: Declaration) -> GraphRunner:
-    """The units of a declaration, ready to run: statistics prefixed and randomness keyed as in every other run."""
-    return GraphRunner(declaration.graph, seed=declaration.seed, on_error=declaration.on_error)
+def graph_runner(declaration: Declaration, root: str | None, graph: Graph | None = None) -> GraphRunner:
+    """The units of a declaration, ready to run: statistics prefixed and randomness keyed as in every other run.
+
+    `root` is the directory of the cache, where answers of services are kept; None: nowhere. `graph` stands for the
+    declaration's own.
+    """
+    runner = GraphRunner(graph or declaration.graph, seed=declaration.seed, on_error=declaration.on_error)
+    for unit in runner.units if root is not None else ():
+        if getattr(unit.unit.stage, "service", None) is not None:
+            unit.keep_answers_in(f"{root}/{ANSWERS}/{fingerprint(unit.unit.stage).digest}")
+    return runner
 
 
 def read_batches(declaration: Declaration, shard: SourceShard) -> Iterator[SourceBatch]:

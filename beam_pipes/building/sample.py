@@ -171,7 +171,7 @@ class _ShardSampler:
         self._rng = rng
         self.names = [READ, SECS, CPU, "bytes"]
         self.names += [f"{what} {split}" for split in plan.declaration.splits for what in ("records", "bytes")]
-        self._runner = graph_runner(plan.declaration)
+        self._runner = graph_runner(plan.declaration, plan.header.root)
         self._index_row_bytes = {split: self._row_bytes(split) for split in plan.declaration.splits}
 
     def sample(self, task: ShardTask, *, records: int, secs: float) -> _SampledShard:

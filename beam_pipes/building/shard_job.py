@@ -161,7 +161,7 @@ class ReplayOutput(ShardOutput):
 
     def _booked_before(self) -> Account:
         """What the rerun dead letters had contributed to the account when they failed."""
-        runner = graph_runner(self._declaration)
+        runner = graph_runner(self._declaration, self._header.root)
         names = [unit.name for unit in runner.units]
         booked = Account()
         digests = _lineage_before(self._prior).digests
@@ -312,7 +312,7 @@ class ShardJob:
     def __init__(self, declaration: Declaration, header: BuildHeader) -> None:
         self._declaration = declaration
         self._header = header
-        self._runner = graph_runner(declaration)
+        self._runner = graph_runner(declaration, header.root)
 
     def run(self, task: ShardTask, *, tell: Tell = lambda account, secs: None) -> ShardReport:
         """Builds one source shard: see `build_shard`."""

@@ -19,6 +19,7 @@ from beam_pipes.engine.turns import turn_of
 from beam_pipes.errors import (
     DeclarationError,
     InvalidTransformOutputException,
+    ServiceError,
     StageError,
     TooManyCombinationsException,
     UnequalZipException,
@@ -33,6 +34,9 @@ BUILD_POLICIES = tuple(policy for policy in get_args(OnError) if policy != "rais
 # What a stage may raise on a record. `sys.exit()` within a stage is a failure too, and does not end the build as if it
 # were complete. Ctrl-C is not a failure.
 FAILURES = (Exception, SystemExit, GeneratorExit)
+
+# What does not belong to a record: a mistake in the declaration, or a service that is out of order.
+ENDINGS = (DeclarationError, ServiceError)
 
 
 class UnitRunner:
@@ -89,6 +93,10 @@ class UnitRunner:
     def show_index_in(self, cell: memoryview) -> None:
         """From now on `cell[0]` holds the index of the record being processed, -1 for a whole batch."""
         self._context = ShownContext(self._context, cell)
+
+    def keep_answers_in(self, directory: str) -> None:
+        """From now on a stage that calls a service keeps its answers there, and takes those that it finds."""
+        self._context.answers = directory
 
     def run(self, batch: Batch) -> None:
         """Computes this unit's columns for every record of `batch` that has not failed before."""
@@ -192,7 +200,7 @@ class UnitRunner:
                     one = None
                 made: dict[str | None, list[object]] = {}
                 self._take(produced, batch, index, account, made)
-            except DeclarationError:  # as in `_run_batch`
+            except ENDINGS:  # as in `_run_batch`
                 raise
             except FAILURES as error:
                 self._fail(batch, index, error, account)
@@ -261,7 +269,7 @@ class UnitRunner:
                         continue
                     one = None
                 self._take(produced, batch, index, account, made)
-        except DeclarationError:
+        except ENDINGS:
             raise
         except FAILURES as error:
             self._fail(batch, index, error, account, item=context.item)
@@ -376,7 +384,7 @@ class UnitRunner:
             # Copies: if one record fails, the others are run again, and must be unchanged.
             produced = self._transform_batch([owned(value) for value in flat])
         # A mistake in the declaration does not belong to a record: running one by one would repeat it for each.
-        except DeclarationError:
+        except ENDINGS:
             raise
         except FAILURES:
             # One bad value must not affect the others: run one by one, so that only the bad one counts as failed.

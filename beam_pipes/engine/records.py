@@ -36,6 +36,7 @@ class RecordContext:
     """
 
     __slots__ = (
+        "answers",
         "content_of",
         "counted",
         "direct",
@@ -61,6 +62,8 @@ class RecordContext:
         self.item = 0
         self.counted: dict[str, Statistic] | None = None
         self.left: Left = {}
+        #: The directory where answers of services are kept, if there is one.
+        self.answers: str | None = None
 
     @property
     def record_id(self) -> str:
@@ -97,7 +100,7 @@ class ShownContext(RecordContext):
     def __init__(self, context: RecordContext, cell: memoryview) -> None:
         self._cell = cell
         super().__init__(seed=context.seed, unit=context.unit, epoch=context.epoch, stage=context.stage)
-        self.left = context.left
+        self.left, self.answers = context.left, context.answers
 
     @property
     def index(self) -> int | None:

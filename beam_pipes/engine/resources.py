@@ -13,6 +13,7 @@ import dataclasses
 import errno
 import fcntl
 import glob
+import hashlib
 import math
 import os
 import struct
@@ -27,6 +28,8 @@ from beam_pipes.errors import DeclarationError
 # Bytes of the file for one GPU, CPU or GB: fractions of them are asked for too.
 _BYTES_OF_ONE = 1000
 _LOOK_EVERY_SECS = 0.01
+_TIME = struct.Struct("<d")
+_FAR_SECS = 24 * 3600
 
 _GPU, _RAM, _CPU = "gpu", "ram_gb", "cpu"
 _NAMES = (_GPU, "gpu_type", _RAM, _CPU)
@@ -123,6 +126,22 @@ def shared_file(name: str) -> int:
     """A descriptor of a file of this user that all processes of the machine share by its name."""
     path = f"{tempfile.gettempdir()}/beam-pipes-{os.getuid()}-{name}"
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def wait_for_turn(name: str, *, per_sec: float) -> None:
+    """Waits so that all processes of the machine together come through at most so often, under one name."""
+    file = shared_file(f"rate-{hashlib.sha256(name.encode()).hexdigest()[:16]}")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        now = time.monotonic()  # the same clock in all processes
+        data = os.pread(file, _TIME.size, 0)
+        before = _TIME.unpack(data)[0] if len(data) == _TIME.size else 0.0
+        # A time far ahead is from before the machine was last started.
+        at = max(now, before + 1 / per_sec) if before < now + _FAR_SECS else now
+        os.pwrite(file, _TIME.pack(at), 0)
+    finally:
+        os.close(file)
+    time.sleep(at - now)
 
 
 @contextlib.contextmanager

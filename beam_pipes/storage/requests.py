@@ -20,6 +20,7 @@ import re
 import time
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import ClassVar, NamedTuple, ParamSpec, TypeVar
 
 from beam_pipes.checks import number
@@ -157,7 +158,7 @@ REFUSALS: Mapping[Kind, Refusal] = {
 }
 
 _STATUSES: Mapping[int, Kind] = {
-    **dict.fromkeys((408, 429, 500, 502, 503, 504), Kind.AGAIN),
+    **dict.fromkeys((408, 425, 429, 500, 502, 503, 504, 529), Kind.AGAIN),
     **dict.fromkeys((401, 403), Kind.FORBIDDEN),
     **dict.fromkeys((404, 410), Kind.MISSING),
     412: Kind.CHANGED,
@@ -187,7 +188,10 @@ EXCEPTIONS: Mapping[str, Kind | None] = {
             "azure.core.exceptions.DecodeError",
             "azure.core.exceptions.ServiceRequestError",
             "azure.core.exceptions.ServiceResponseError",
+            "aiohttp.client_exceptions.ClientConnectionError",
+            "anthropic.APIConnectionError",
             "httpx.TransportError",
+            "openai.APIConnectionError",
             "httpx2.TransportError",
         ),
         Kind.AGAIN,
@@ -240,17 +244,7 @@ class Requests(ABC):
 
     def kind_of(self, error: BaseException, path: str) -> Kind | None:
         """What went wrong; None for an error of the program, which is raised as it is."""
-        code, status = answer_of(error)
-        kind = self.CODES.get(code) or _STATUSES.get(status or 0)
-        if kind is not None:
-            return kind
-        for each in (getattr(error, "reason", None), error):
-            for cls in type(each).__mro__:
-                if (name := f"{cls.__module__}.{cls.__qualname__}") in EXCEPTIONS:
-                    return EXCEPTIONS[name]
-        if getattr(error, "retryable", False) is True:  # google.auth's RefreshError
-            return Kind.AGAIN
-        return None if status is None else Kind.REFUSED
+        return kind_of(error, self.CODES)
 
     def refusal(self, error: BaseException, kind: Kind, path: str, doing: str) -> BeamPipesError:
         """Our error for a refusal."""
@@ -294,7 +288,7 @@ class Requests(ABC):
                     raise self.refusal(error, kind, path, doing) from error
                 if attempts == 1:  # an upload may have gone well for longer than any deadline
                     started = max(started, time.monotonic() - options.attempt_timeout_secs)
-                pause = max(random.uniform(0, backoff), _retry_after_secs(error))
+                pause = max(random.uniform(0, backoff), retry_after_secs(error))
                 left = started + most_secs - time.monotonic()
                 if pause >= left:
                     raise StorageUnavailableError(
@@ -312,6 +306,21 @@ class Requests(ABC):
                     )
                 time.sleep(pause)
                 backoff = min(2 * backoff, options.most_backoff_secs)
+
+
+def kind_of(error: BaseException, codes: Mapping[str, Kind] = MappingProxyType({})) -> Kind | None:
+    """What went wrong with a request of any client, by what the service calls it, the HTTP status or the exception."""
+    code, status = answer_of(error)
+    kind = codes.get(code) or _STATUSES.get(status or 0)
+    if kind is not None:
+        return kind
+    for each in (getattr(error, "reason", None), error):
+        for cls in type(each).__mro__:
+            if (name := f"{cls.__module__}.{cls.__qualname__}") in EXCEPTIONS:
+                return EXCEPTIONS[name]
+    if getattr(error, "retryable", False) is True:  # google.auth's RefreshError
+        return Kind.AGAIN
+    return None if status is None else Kind.REFUSED
 
 
 def answer_of(error: BaseException) -> tuple[str, int | None]:
@@ -393,7 +402,7 @@ def require_range(content_range: str | None, *, path: str, start: int, size: int
     )
 
 
-def _retry_after_secs(error: BaseException) -> float:
+def retry_after_secs(error: BaseException) -> float:
     headers = getattr(getattr(error, "response", error), "headers", None) or {}
     try:
         return max(0.0, float(headers.get("Retry-After", 0)))

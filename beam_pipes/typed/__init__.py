@@ -49,6 +49,7 @@ from beam_pipes.typed.run_serial import file_iterator as file_iterator
 from beam_pipes.typed.run_serial import load_pipeline as load_pipeline
 from beam_pipes.typed.run_serial import run_pipeline_serial as run_pipeline_serial
 from beam_pipes.typed.run_serial import tf_record_iterator as tf_record_iterator
+from beam_pipes.typed.services import Service as Service
 from beam_pipes.typed.while_running import count as count
 from beam_pipes.typed.while_running import drop as drop
 from beam_pipes.typed.while_running import observe as observe

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import dis
 import functools
 import inspect
 import types
@@ -240,3 +241,19 @@ def _shown(annotation: object) -> str:
     if isinstance(annotation, type) and typing.get_origin(annotation) is None:
         return annotation.__name__
     return str(annotation).replace("typing.", "").replace("collections.abc.", "")
+
+
+def only_yields(function: object) -> bool:
+    """Whether this is a generator function that surely returns nothing besides what it yields."""
+    if not inspect.isgeneratorfunction(function):
+        return False
+    before: dis.Instruction | None = None
+    for found in dis.get_instructions(getattr(function, "__func__", function)):
+        if found.opname == "RETURN_CONST" and found.argval is not None:
+            return False
+        if found.opname == "RETURN_VALUE" and (
+            found.is_jump_target or before is None or before.opname != "LOAD_CONST" or before.argval is not None
+        ):
+            return False
+        before = found
+    return True

@@ -8,7 +8,6 @@ none, or yields any number.
 from __future__ import annotations
 
 import difflib
-import dis
 import functools
 import inspect
 import types
@@ -30,12 +29,14 @@ from beam_pipes.typed.annotated import (
     fields_of,
     given_classes,
     has_fields,
+    only_yields,
     parameters_of,
     single_class,
     taken_classes,
 )
 from beam_pipes.typed.models import Batching, importable
 from beam_pipes.typed.pipeline import Pipeline, generator_of
+from beam_pipes.typed.services import Caller, Service
 from beam_pipes.typed.while_running import Drop
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ _FILLED_IN: Mapping[str, Callable[[RecordContext], Any]] = {
 
 # The parameters of `stage(...)` itself; every other keyword is an option of the function.
 _BATCHING = ("batch_tokens", "tokens_of", "batch_bytes")
-_OWN_OPTIONS = ("name", "version", "on_error", "record_timeout_secs", "record_memory_bytes", "resources", *_BATCHING)
+_OF_RECORDS = ("on_error", "record_timeout_secs", "record_memory_bytes")
+_OWN_OPTIONS = ("name", "version", *_OF_RECORDS, "resources", "service", *_BATCHING)
 
 
 class FunctionStage(Pipeline, Generic[P, R]):
@@ -72,6 +74,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
     name: str
     #: Whether the function takes a list of records.
     batched = False
+    service: Service | None = None
 
     def __init__(self, function: Callable[P, R], *, name: str | None = None) -> None:
         if isinstance(function, functools.partial):
@@ -140,7 +143,8 @@ class FunctionStage(Pipeline, Generic[P, R]):
             "FunctionStage[..., R]", object.__new__(type(self))
         )  # not `copy`, which does not copy importable objects
         vars(made).update({**self.__getstate__(), **attributes})
-        vars(made).pop("_batching", None)  # made of what may have changed
+        for name in ("_batching", "_caller"):  # made of what may have changed
+            vars(made).pop(name, None)
         return made
 
     def missing_options(self) -> list[str]:
@@ -239,7 +243,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
 
     def direct(self) -> Direct | None:
         """The function with its options, and what `transform` does with its results; None if a call needs more."""
-        if self._filled or self.batched:
+        if self._filled or self.batched or self.service is not None:
             return None
         function = functools.partial(self.function, **self.options) if self.options else self.function
         of_class = self.output_type if isinstance(self.output_type, type) and not self.gives_fields else None
@@ -338,8 +342,9 @@ class BatchedFunctionStage(FunctionStage[P, R]):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if self._filled:
+            kind = "batched stage" if self.batched else "stage with a service"
             raise InvalidTypeSignatureException(
-                f"stage {self.name!r}: a batched stage cannot have {', '.join(map(repr, self._filled))}, which belongs "
+                f"stage {self.name!r}: a {kind} cannot have {', '.join(map(repr, self._filled))}, which belongs "
                 "to a single record. Leave batched=True out, or do this in a separate stage.",
                 stage=self.name,
             )
@@ -386,7 +391,16 @@ class BatchedFunctionStage(FunctionStage[P, R]):
         own = {name.removeprefix("batch_"): getattr(self, name, None) for name in _BATCHING}
         return Batching(self.name, tokens=own["tokens"], tokens_of=own["tokens_of"], bytes_=own["bytes"])
 
+    @functools.cached_property
+    def _caller(self) -> Caller | None:
+        if self.service is None:
+            return None
+        batches, classes = self._batching.batches, self.gives.classes or ()
+        return Caller(self.name, self.service, classes=classes, batches=batches, call=self._results_of_batch)
+
     def _results(self, inputs: list[object]) -> list[object]:
+        if self._caller is not None:
+            return self._caller.results(inputs)
         return self._batching.call(self._results_of_batch, inputs)
 
     def _results_of_batch(self, inputs: Sequence[object]) -> list[object]:
@@ -405,6 +419,20 @@ class BatchedFunctionStage(FunctionStage[P, R]):
             f'{expected}, got {found}. Return None or drop("reason") in place of a record without output.',
             stage=self.name,
         )
+
+
+class ServiceStage(BatchedFunctionStage[P, R]):
+    """A function of one record that calls a service: the calls for a batch of records wait side by side."""
+
+    batched = False
+
+    @functools.cached_property
+    def _batching(self) -> Batching[object]:
+        return Batching(self.name, records=1)
+
+    def _results_of_batch(self, inputs: Sequence[object]) -> list[object]:
+        made = [self.function(each, **self.options) for each in inputs]  # type: ignore[arg-type]
+        return [list(_with_result(one)) if isinstance(one, types.GeneratorType) else one for one in made]
 
 
 @overload
@@ -426,6 +454,7 @@ def stage(
     batch_tokens: int | None = ...,
     tokens_of: Callable[[Any], int] | None = ...,
     batch_bytes: int | None = ...,
+    service: Service | None = ...,
 ) -> Callable[[Callable[P, R]], FunctionStage[P, R]]: ...
 def stage(
     function: Callable[..., object] | None = None, /, *, batched: bool | None = None, **options: object
@@ -457,6 +486,8 @@ def stage(
             times the longest); `tokens_of(record)` says how many a record has.
         batch_bytes: with `batched`, at most so many bytes of records at once. A call for which memory runs out is
             repeated with half of its records.
+        service: the function calls a service, as `Service(calls_per_sec=…)` says: several calls at once, again where
+            they failed, and their answers kept in the cache's directory, by the stage's fingerprint and the record.
         **options: values of the function's other parameters. They are part of the stage's fingerprint; a file is passed
             as `Asset("vocab.txt")`, so that its content counts.
 
@@ -478,6 +509,8 @@ def stage(
     own = {name: value for name, value in own.items() if value is not None}
     if not own:
         return made
+    if "service" in own and not made.batched:
+        made = ServiceStage(made.function, name=made.name).changed(**made.__getstate__())
     made = made.changed(**own)
     if "resources" in own:
         Resources.of(own["resources"], stage=made.name)
@@ -529,22 +562,6 @@ def as_stage(function: object, *, batched: bool | None = None) -> FunctionStage[
             "told apart from its data."
         )
     return (BatchedFunctionStage if batched else FunctionStage)(function)
-
-
-def only_yields(function: object) -> bool:
-    """Whether this is a generator function that surely returns nothing besides what it yields."""
-    if not inspect.isgeneratorfunction(function):
-        return False
-    before: dis.Instruction | None = None
-    for found in dis.get_instructions(getattr(function, "__func__", function)):
-        if found.opname == "RETURN_CONST" and found.argval is not None:
-            return False
-        if found.opname == "RETURN_VALUE" and (
-            found.is_jump_target or before is None or before.opname != "LOAD_CONST" or before.argval is not None
-        ):
-            return False
-        before = found
-    return True
 
 
 def _with_result(generator: Generator[object, None, object]) -> Iterator[object]:

@@ -99,10 +99,19 @@ class Batching(Generic[R]):
     """How a batched stage divides the records that come at once, and calls its function.
 
     `tokens` limits the number of records times the tokens of the longest, as in a padded array; `bytes_` the sum of
-    their sizes. A record that exceeds a limit alone is a batch.
+    their sizes, `records` their number. A record that exceeds a limit alone is a batch.
     """
 
-    def __init__(self, stage: str, *, tokens: object = None, tokens_of: object = None, bytes_: object = None) -> None:
+    def __init__(
+        self,
+        stage: str,
+        *,
+        tokens: object = None,
+        tokens_of: object = None,
+        bytes_: object = None,
+        records: int | None = None,
+    ) -> None:
+        self._records = records
         most = {"tokens": tokens, "bytes": bytes_}
         self._tokens, self._bytes = (
             None if value is None else integer(value, least=1, what=f"stage {stage!r}: batch_{name}", stage=stage)
@@ -131,6 +140,7 @@ class Batching(Generic[R]):
             if count and (
                 (self._tokens is not None and (count + 1) * longest > self._tokens)
                 or (self._bytes is not None and total > self._bytes)
+                or count == self._records
             ):
                 yield records[start:position]
                 start, longest, total = position, tokens, size

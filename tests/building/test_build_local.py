@@ -48,7 +48,7 @@ ONE = LocalOptions(workers=1)
 def test_a_cache_holds_what_the_pipeline_gives_in_memory(text_input: Path, tmp_path: Path) -> None:
     declaration = sample_declarations.words()
     expected: dict[str, list[dict]] = {split: [] for split in declaration.splits}
-    runner: GraphRunner = graph_runner(declaration)
+    runner: GraphRunner = graph_runner(declaration, None)
     for shard in declaration.source.plan(target_shard_bytes=10**9).shards:
         for batch in read_batches(declaration, shard):
             runner.run(batch)

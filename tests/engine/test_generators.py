@@ -14,7 +14,7 @@ from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.engine.graph import graph_of
 from beam_pipes.engine.records import Batch, OneRecord
 from beam_pipes.typed import DAGPipeline, Input, Output, count, drop, stage
-from beam_pipes.typed.function_stage import only_yields
+from beam_pipes.typed.annotated import only_yields
 
 DEEDS = ["to", "be", "none", "drop", "count", "numpy", "wrong", "fail", "return", "last"]
 

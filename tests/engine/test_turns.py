@@ -179,7 +179,7 @@ def run_in_threads(reference: str, num_threads: int) -> tuple[dict[str, object],
     account, outputs, merging = Account(), {}, threading.Lock()
 
     def work() -> None:
-        runner = graph_runner(load_declaration(reference))
+        runner = graph_runner(load_declaration(reference), None)
         while waiting:
             try:
                 shard = waiting.popleft()

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 from fault_proxy import FaultProxy, at_random
 from object_stores import check_names, check_signatures, check_workers_share
+from service_declarations import INPUT_VARIABLE, URL_VARIABLE, asked_service
 from waiting import eventually
 
-from beam_pipes import FeatureSpec, Loader, add_column, stage, with_columns, write_cache
+from beam_pipes import FeatureSpec, Loader, add_column, declare, stage, with_columns, write_cache
+from beam_pipes.building.declaration_fingerprint import ANSWERS
 from beam_pipes.building.leftovers import collect
 from beam_pipes.cache import Cache, storage_for
 from beam_pipes.errors import CacheNotFoundError, SourceError
@@ -44,6 +46,30 @@ def test_every_runner_writes_the_bytes_of_a_local_cache(text_input, tmp_path, bu
     assert build(WORDS, f"{bucket}/caches/words", options=options).up_to_date
     if options is INLINE:
         check_signatures(f"{bucket}/caches/words", tmp_path)
+
+
+def test_answers_of_services_are_kept_on_the_store_until_their_stage_is_gone(tmp_path, bucket, monkeypatch):
+    (tmp_path / "input").mkdir()
+    (tmp_path / "input" / "0.txt").write_text("to be or\nnot\nto be or not\n")
+    monkeypatch.setenv(INPUT_VARIABLE, str(tmp_path / "input"))
+    to = f"{bucket}/judged"
+    with asked_service() as service:
+        monkeypatch.setenv(URL_VARIABLE, service.url)
+        first = build("service_declarations:judged", to, options=INLINE)
+        asked = len(service.requests)
+        again = build("service_declarations:judged", to, options=INLINE, overwrite=True)
+
+    assert asked == len(service.requests) == 4 and str(first.account) == str(again.account)
+    assert len([name for name in storage_for(to).tree(f"{to}/{ANSWERS}")]) == 6
+    judged_alone = declare("judged", TextLines(tmp_path / "input"), [_text], features={"text": FeatureSpec("str")})
+    build(judged_alone, to, options=INLINE)
+    collect(to, keep=0)
+    assert not storage_for(to).tree(f"{to}/{ANSWERS}")
+
+
+@stage
+def _text(line: str) -> dict[str, object]:
+    return {"text": line}
 
 
 def test_shards_are_reused_and_a_build_under_faults_ends_in_the_same_bytes(

@@ -20,12 +20,11 @@ from beam_pipes.building.analysis.plan import AnalysisReport, AnalysisTask, Plan
 from beam_pipes.building.analysis.stored import DIRECTORY, Stored, discard, find_stored, scratch, store
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.leftovers import writing
-from beam_pipes.building.reading import shard_records, source_batch
+from beam_pipes.building.reading import graph_runner, shard_records, source_batch
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_task import Numbered
 from beam_pipes.building.workers.process import WorkerProcess
 from beam_pipes.building.workers.tasks import Running, Workers, now_and_then, worker_died
-from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.engine.records import Column
 from beam_pipes.errors import AnalysisError, BuildError
 from beam_pipes.sources.record_batch import RecordBatch
@@ -64,7 +63,7 @@ class AnalysisJob:
             analyzer = self._analyzers[name]
             group = groups.get(task.of[name])
             if group is None:
-                group = groups[task.of[name]] = _Group(self._declaration, task.shard, analyzer)
+                group = groups[task.of[name]] = _Group(self._declaration, task.shard, analyzer, self._root)
             group.accumulators.append((analyzer, analyzer.accumulator()))
         records = 0
         splits = self._declaration.source.splits_of(task.shard)
@@ -97,7 +96,7 @@ class AnalysisJob:
 class _Group:
     """Analyzers of one pipeline and one split, which runs once for all of them. Counts what passes through."""
 
-    def __init__(self, declaration: Declaration, shard: SourceShard, analyzer: Analyzer) -> None:
+    def __init__(self, declaration: Declaration, shard: SourceShard, analyzer: Analyzer, root: str) -> None:
         graph = analyzer.analysed_graph
         self.learned = declaration.learned[analyzer.name]
         self.shard = shard
@@ -106,9 +105,7 @@ class _Group:
         self.values: collections.Counter[str] = collections.Counter()
         self.failed: dict[str, int] = {}
         self._declaration = declaration
-        self._runner = (
-            None if graph is None else GraphRunner(graph, seed=declaration.seed, on_error=declaration.on_error)
-        )
+        self._runner = None if graph is None else graph_runner(declaration, root, graph)
 
     def add(self, records: RecordBatch) -> None:
         batch = source_batch(self._declaration, records)

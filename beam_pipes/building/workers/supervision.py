@@ -124,7 +124,7 @@ class GuardedJob:
         self._header = header
         self._cell = cell
         self._figures = ProcessFigures(os.getpid())
-        self._runner: GraphRunner = graph_runner(declaration)
+        self._runner: GraphRunner = graph_runner(declaration, header.root)
         for unit in self._runner.units:
             unit.show_index_in(cell.index_cell)
         # Held here, before the supervisor looks: to wait for a GPU is not a record's time.

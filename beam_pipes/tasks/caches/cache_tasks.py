@@ -314,7 +314,7 @@ def _specs(declaration: Declaration, task: Task, encoding: Encoding) -> dict[str
     """For each split, the spec of its first example, as a build would infer it."""
     source = declaration.source
     assert isinstance(source, TaskSource)
-    runner = graph_runner(declaration)
+    runner = graph_runner(declaration, None)
     specs: dict[str, ExampleSpec] = {}
     for split in declaration.splits:
         example = None
