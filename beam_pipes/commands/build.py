@@ -9,7 +9,7 @@ import functools
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,6 +28,7 @@ from beam_pipes.storage.checked_json import strict_json
 from beam_pipes.storage.local import is_remote
 
 if TYPE_CHECKING:
+    from beam_pipes.report.language import Tokenizer
     from beam_pipes.runners.jobs import LaunchRecord
     from beam_pipes.tasks.caches.cache_tasks import TaskCache
 
@@ -98,9 +99,17 @@ def build_command(
 
 
 def build_and_show(
-    declaration: Declaration | str, to: str, *, building: Building, beam_args: Sequence[str]
+    declaration: Declaration | str,
+    to: str,
+    *,
+    building: Building,
+    beam_args: Sequence[str],
+    vocabulary: Callable[[], Tokenizer] | None = None,
 ) -> BuildResult:
-    """Builds one declaration with the options `building`; prints the account and the cache's path."""
+    """Builds one declaration with the options `building`; prints the account and the cache's path.
+
+    The report shows token ids as what `vocabulary` gives writes.
+    """
     options = building.options(beam_args)
     shown = progress_for(kind=building.progress)
     saved = None
@@ -162,7 +171,8 @@ def build_and_show(
         _say(f"Old {line}.")
     if wants_report(building.report, result.path):
         declared = load_declaration(declaration, beam_steps=True) if isinstance(declaration, str) else declaration
-        show_report(result.path, declaration=declared if declared.beam_steps is None else None)
+        known = declared if declared.beam_steps is None else None
+        show_report(result.path, declaration=known, vocabulary=vocabulary)
     return result
 
 
@@ -329,15 +339,18 @@ def chaos_command(
         raise typer.Exit(1)
 
 
-def show_report(path: str, *, declaration: Declaration | None = None) -> None:
+def show_report(
+    path: str, *, declaration: Declaration | None = None, vocabulary: Callable[[], Tokenizer] | None = None
+) -> None:
     """Writes the report and prints its path; the cache is already published, so a failure is only reported.
 
-    With the declaration, examples show their source records; no stage runs again.
+    With the declaration, examples show their source records, and with the vocabulary their tokens; no stage runs again.
     """
     try:
         from beam_pipes.report import write_report
 
-        written = write_report(path, declaration=declaration, run_stages=False)
+        opened = None if vocabulary is None else vocabulary()
+        written = write_report(path, declaration=declaration, run_stages=False, vocabulary=opened)
         _say(f"What is in it: {written}")
     except (BeamPipesError, OSError) as error:
         reason = without_stop(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,11 +16,14 @@ from beam_pipes.commands.options import Building, Declaring, Given, with_groups
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.statistics import Counter
 from beam_pipes.errors import DeclarationError, EmptySplitError
-from beam_pipes.recipes import Recipe, audio, chat, images, table, tokens
+from beam_pipes.recipes import Recipe, audio, chat, images, open_tokenizer, table, tokens
 from beam_pipes.recipes.audio import CLIPPED, DEFAULT_HZ
 from beam_pipes.recipes.texts import FEATURE, LOSS_WEIGHTS
 from beam_pipes.recipes.written import spelled
 from beam_pipes.runners.progress import counted
+
+if TYPE_CHECKING:
+    from beam_pipes.report.language import Tokenizer
 
 _DROPPING = ("min_tokens", "max_tokens", "dedup", "decontaminate")
 
@@ -71,6 +74,7 @@ def tokens_command(
             building,
             context.obj or [],
             about=about,
+            vocabulary=lambda: open_tokenizer(given["tokenizer"]),
             summary=lambda cache, declaration: forecast_of_packing(cache, declaration, pack_length),
         )
     except EmptySplitError as error:
@@ -175,6 +179,7 @@ def _build(
     beam_args: Sequence[str],
     *,
     about: Callable[[], str] | None = None,
+    vocabulary: Callable[[], Tokenizer] | None = None,
     summary: Callable[[Cache, Declaration], list[str]],
 ) -> None:
     """Prints the module of a recipe, or builds it; the lines of `summary` about the cache come last."""
@@ -186,7 +191,7 @@ def _build(
         raise DeclarationError("name the directory of the cache: --to cache; or see the declaration: --print-python.")
     if about is not None:
         console.print(about(), markup=False)
-    result = build_and_show(declaration, declaring.to, building=building, beam_args=beam_args)
+    result = build_and_show(declaration, declaring.to, building=building, beam_args=beam_args, vocabulary=vocabulary)
     cache = Cache.open(result.path)
     split = declaration.splits[0]
     lines = [*_left_out(recipe), *summary(cache, declaration)]

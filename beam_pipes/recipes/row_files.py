@@ -64,6 +64,9 @@ FORMATS = {
 LOOKED_AT = 4 << 20
 _LOOKED_AT_IN_ALL = 16 * LOOKED_AT
 
+# Suffix of a compression that is not read → the command that undoes it.
+_UNPACKED_BY = {".xz": "unxz", ".lzma": "unxz", ".lz4": "lz4 -dm", ".zip": "unzip", ".7z": "7z x", ".br": "brotli -d"}
+
 # Files that Spark and Hadoop write beside the data, and their readers skip.
 _MARKS = ("_SUCCESS", "_metadata", "_common_metadata", "_committed_*", "_started_*", "_temporary", "_spark_metadata")
 
@@ -167,6 +170,11 @@ def format_of(data: Paths | RowFiles, format: str | None) -> str:
             suffixes.pop()
         by_format.setdefault(FORMAT_OF_SUFFIX.get(suffixes[-1]) if suffixes else None, file.name)
     if None in by_format:
+        if unpack := _UNPACKED_BY.get(PurePosixPath(by_format[None]).suffix.lower()):
+            raise DeclarationError(
+                f"{by_format[None]!r} is compressed in a way that is not read; .gz, .bz2 and .zst are. Unpack it "
+                f"first, beside the others: {unpack} FILE"
+            )
         raise DeclarationError(
             f"{by_format[None]!r} has an unknown suffix; known are {', '.join(FORMAT_OF_SUFFIX)}, optionally followed "
             "by .gz, .bz2 or .zst. Name the files by a glob, such as 'corpus/**/*.jsonl', or say which format it is "

@@ -16,7 +16,7 @@ from beam_pipes.building.declaration_fingerprint import read_fingerprint
 from beam_pipes.cache.by_terms import count_by_terms
 from beam_pipes.cache.reader import Cache
 from beam_pipes.engine.account import Account
-from beam_pipes.engine.statistics import Histogram
+from beam_pipes.engine.statistics import Counter, Histogram
 from beam_pipes.errors import BeamPipesError, CacheNotFoundError
 from beam_pipes.loader import Loader
 from beam_pipes.publication.manifest import FILE_NAME
@@ -190,7 +190,11 @@ def _facts(cache: Cache, *, against: str | None) -> Mapping[str, object]:
         "graph": graph,
         "drawing": lay_out(graph) if 0 < len(graph.nodes) <= _MAX_DRAWN_NODES else None,
         "statistics": [
-            (statistic, bars_of(statistic) if isinstance(statistic, Histogram) else None)
+            (
+                statistic,
+                bars_of(statistic) if isinstance(statistic, Histogram) else None,
+                f"{statistic.count:,}" if isinstance(statistic, Counter) else str(statistic),
+            )
             for statistic in statistics[:_MAX_STATISTICS]
         ],
         "num_statistics": len(statistics),

@@ -58,6 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines("au/other.jsonl", {"audio_filepath": "0.wav", "words": "to be"})
         lines("au/lost.jsonl", {"audio_filepath": "lost.wav", "text": "to be"})
         lines("a.jsonl", {"content": "to be"})
+        lines("packed.jsonl.xz", {"text": "to be"})
         lines("talks.jsonl", {"messages": talk(user="q", assistant="a")})
         lines("shared.jsonl", {"conversations": talk(user="q", assistant="a")})
         lines("bots.jsonl", {"messages": talk(human="q", bot="a")})
@@ -107,6 +108,10 @@ MISTAKES = [
     (
         "tokens a.jsonl --tokenizer au --text-field content",
         "The directory holds 0.wav, lost.jsonl, m.jsonl, other.jsonl. Name the one",
+    ),
+    (
+        "tokens packed.jsonl.xz --tokenizer tok",
+        "'packed.jsonl.xz' is compressed in a way that is not read; .* Unpack it first, beside the others: unxz FILE",
     ),
     (
         "tokens talks.jsonl --tokenizer tok",

@@ -18,8 +18,10 @@ import pyarrow.parquet
 import pytest
 import zstandard
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from typer.testing import CliRunner
 
 from beam_pipes import Cache, build
+from beam_pipes.commands import app
 from beam_pipes.errors import BeamPipesError, DeclarationError, SourceError, TaskError
 from beam_pipes.recipes import Recipe, chat, text_of, tokenize, tokens
 from beam_pipes.sources import FileContent
@@ -596,6 +598,20 @@ def test_the_delimiter_of_csv_is_asked_for() -> None:
     with pytest.raises(DeclarationError, match="has no comma, but 1 times ';'"):
         tokens("a.csv", tokenizer="bytes")
     assert texts_of(built(tokens("a.csv", tokenizer="bytes", delimiter=";"))) == ["hello"]
+
+
+@pytest.mark.usefixtures("here")
+def test_the_page_of_a_build_shows_tokens_without_being_asked(model: str) -> None:
+    Path("a.jsonl").write_bytes(json_lines([{"text": "to be or not"}] * 1200))
+    printed = CliRunner().invoke(
+        app, ["tokens", "a.jsonl", "--tokenizer", model, "--no-eos", "--to", "cache", "--workers", "1", "--report"]
+    )
+    assert printed.exit_code == 0, printed.output
+    (page,) = Path("cache").rglob("report.html")
+    shown = page.read_text()
+    tokens_in_all = sum(len(row["tokens"]) for row in Cache.open("cache")["train"])
+    assert 'id="language"' in shown and "to be or not" in shown
+    assert f'<p class="value">{tokens_in_all:,}</p>' in shown and "tokenize_tokens:" not in shown
 
 
 # The module.
