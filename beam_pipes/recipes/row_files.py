@@ -259,7 +259,7 @@ def reading_of(
             options["quote"] = '"'
         separator = delimiter or ("," if kind == "csv" else "\t")
         quote = '"' if kind == "csv" or "quote" in options else None
-        rows = Dialect(delimiter=separator, quote=quote, quoted_newlines=quote is not None).rows(head, 0, is_last=True)
+        rows = Dialect(delimiter=separator, quote=quote, quoted_newlines=quote is not None).first_rows(head)
         header = next(iter(rows.fields), "")
         if isinstance(header, str) or names:
             return options  # the source reports the error

@@ -398,11 +398,14 @@ class _Rows:
     def _take(self, block: LineBlock, *, is_last: bool, first_is_stray: bool = False) -> Iterator[RecordBatch]:
         data = block.data
         start = len(BOM) if block.offset == 0 and data.startswith(BOM) else 0
+        if self._converter is None and (end := self._dialect.end_of_first(data, start)):
+            self.use_columns(self._source.columns_in(data[start:end], self._file))
+            start = end
         if self._converter is not None and not self._skipping and not first_is_stray:
             plain = self._dialect.plain_columns(data, start, self._converter.width)
             whole = None if plain is None else self._converter.table_of(plain[0])
             if plain is not None and whole is not None:
-                self._lines += len(plain[1])
+                self._lines += data.count(b"\n")
                 piece = RowPiece(file=self._file, first_ordinal=self._batcher.next_ordinal, block=block, spans=plain[1])
                 yield from self._batcher.add(piece, whole, num_bytes=len(data))
                 return
@@ -452,7 +455,7 @@ def _first_row(path: str, file: str, source: CSV) -> tuple[bytes, int]:
         if block.offset == 0:
             refuse_unless_text(file, block.data)
         start = len(BOM) if block.data.startswith(BOM) else 0
-        rows = source.dialect.rows(block.data, start, is_last=True)
+        rows = source.dialect.first_rows(block.data, start)
         if rows.spans:
             first, end = rows.spans[0]
             return block.data[first:end], end

@@ -68,6 +68,16 @@ class Dialect:
             rows.fields = [_utf8_or_error(fields) for fields in rows.fields]
         return rows
 
+    def end_of_first(self, data: bytes, start: int) -> int:
+        """Where the first row ends, if it certainly is the first line: not blank, and no quote in it; else 0."""
+        end = data.find(b"\n", start) + 1
+        line, quote = data[start:end], (self.quote or "").encode()
+        return 0 if not line.strip() or (quote and quote in line) else end
+
+    def first_rows(self, data: bytes, start: int = 0) -> Rows:
+        """`rows` of what certainly holds the first row, mostly one line of it: files begin with blocks of megabytes."""
+        return self.rows(data[: self.end_of_first(data, start) or len(data)], start, is_last=True)
+
     def plain_columns(self, data: bytes, start: int, width: int) -> tuple[list[str], list[Span]] | None:
         """All fields of whole lines `data[start:]` in one list, and the spans of the rows, `width` fields each.
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from beam_pipes.errors import SourceError
 from beam_pipes.format.spec import FeatureSpec
 from beam_pipes.sources import CSV, TSV, BadRecord
-from beam_pipes.sources.delimited import unique_names
+from beam_pipes.sources.delimited import Dialect, unique_names
 
 
 def read(path: Path, content: bytes | str, *, kind: type[CSV] = CSV, target: int = 1 << 30, **options: Any):
@@ -460,3 +460,20 @@ def test_no_integer_is_rounded_in_a_column_of_floats(dtype: str, count: int, tmp
     assert len(bad) == 2 * count and all(f"a number that is exact in {dtype}, got" in each for each in bad)
     kept = [float(text) for text in texts if text not in texts[1:3]] * count
     assert [row["x"] for batch in batches for row in batch.values] == kept
+
+
+@given(
+    st.lists(st.sampled_from(["a,b", '"a\nb",c', '"', "", " ", "é;ß", 'x"y', "a\rb", "\0", "1,2\r"]), max_size=5),
+    st.booleans(),
+    st.sampled_from([0, 3]),
+)
+def test_the_first_row_alone_is_that_of_all_rows(lines: list[str], ends: bool, start: int) -> None:
+    data = b"\xef\xbb\xbf"[:start] + ("\n".join(lines) + "\n" * ends).encode()
+    for quote in ('"', None):
+        dialect = Dialect(delimiter=",", quote=quote, quoted_newlines=quote is not None)
+
+        first, whole = dialect.first_rows(data, start), dialect.rows(data, start, is_last=True)
+
+        assert (first.fields[:1], first.spans[:1]) == (whole.fields[:1], whole.spans[:1])
+    # What stands after a header without quotes is not parsed to find it.
+    assert len(dialect.first_rows(b"a,b\n" + b"1,2\n" * 1000).fields) == 1
