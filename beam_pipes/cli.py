@@ -15,6 +15,8 @@ from beam_pipes.extras import require
 # Typer's exit code for Ctrl-C, as shells expect it.
 INTERRUPTED = 130
 TERMINATED = 128 + signal.SIGTERM
+# Commands whose next run goes on with finished shards.
+_BUILDS = {"build", "tokens", "images", "audio", "table", "attach", "work", "replay-dead"}
 
 _terminated = threading.Event()
 
@@ -69,5 +71,6 @@ def run(app: Callable[..., object], arguments: list[str], beam_args: list[str]) 
     if code == INTERRUPTED:
         how = "terminated" if _terminated.is_set() else "interrupted"
         code = TERMINATED if _terminated.is_set() else INTERRUPTED
-        print(f"beam-pipes: {how}. Run the same command again to resume from the finished shards.", file=sys.stderr)
+        again = " Run the same command again to resume from the finished shards." if _BUILDS & {*arguments[:1]} else ""
+        print(f"beam-pipes: {how}.{again}", file=sys.stderr)
     sys.exit(code)

@@ -234,7 +234,7 @@ def verify_command(
     path: Annotated[str, typer.Argument(help="cache directory")],
     trusted: Annotated[
         list[str] | None,
-        typer.Option("--trusted", help="file with public keys, one of which has to have signed the snapshot"),
+        typer.Option("--trusted", "--signature", help="file of public keys, one of which has to have signed the cache"),
     ] = None,
 ) -> None:
     """Check every byte of a cache against its checksums; list all problems and exit with 1 if there are any.

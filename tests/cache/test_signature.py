@@ -306,5 +306,6 @@ def test_the_commands(cache: Path, signed: Path, capsys: pytest.CaptureFixture[s
     assert unsigned[0] == 1 and "this snapshot is not signed" in unsigned[1]
     code, said = command("sign", str(cache), "--key", str(signed / "release"))
     assert code == 0 and "signed by key " in said
-    code, said = command("verify", str(cache), "--trusted", str(signed / "release.pub"))
-    assert code == 0 and "no problem." in said and "It is what a trusted key has signed." in said
+    for option in ("--trusted", "--signature"):
+        code, said = command("verify", str(cache), option, str(signed / "release.pub"))
+        assert code == 0 and "no problem." in said and "It is what a trusted key has signed." in said

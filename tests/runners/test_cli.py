@@ -309,14 +309,17 @@ def test_a_signal_leaves_nothing_that_blocks_the_next_build(
         os.killpg(process.pid, 0)
 
 
-def test_ctrl_c_while_modules_are_imported_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "again"),
+    [("status", ""), ("build", " Run the same command again to resume from the finished shards.")],
+)
+def test_ctrl_c_while_modules_are_imported_is_one_line(tmp_path: Path, name: str, again: str) -> None:
     (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    command = [sys.executable, "-m", "beam_pipes", "status", str(tmp_path)]
+    command = [sys.executable, "-m", "beam_pipes", name, str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 
-    words = "beam-pipes: interrupted. Run the same command again to resume from the finished shards.\n"
-    assert (done.returncode, done.stderr) == (130, words)
+    assert (done.returncode, done.stderr) == (130, f"beam-pipes: interrupted.{again}\n")
 
 
 def test_a_missing_option_shows_how_the_command_is_used(tmp_path: Path) -> None:
