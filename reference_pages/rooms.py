@@ -108,7 +108,7 @@ ROOMS: dict[str, Room] = {
     ),
     "tasks": Room(
         2,
-        12105,
+        12111,
         "declaring by tasks and mixtures; their caches",
         ENGINE | SOURCES | {"analysis", "typed", "graph", "loader", "tft", "building", "beam", "runners"},
     ),

@@ -176,6 +176,11 @@ def test_autoregressive_inputs_refuse_what_they_cannot_shift() -> None:
         make_autoregressive_inputs(tf.constant([3, 9]), tf.constant([1.0, 1.0]))
     with pytest.raises(TaskError, match="Only numeric types are supported. Got: string"):
         make_autoregressive_inputs(tf.constant(["a"]))
+    rows, ids = [[1, 2], [3, 4]], [[1, 1], [1, 2]]
+    for array in (np.array, tf.constant):
+        with pytest.raises(TaskError, match="Only 1-D sequences are .* packed 2-D sequence; for a batch .*: axis=1."):
+            make_autoregressive_inputs(array(rows), array(ids))
+        assert np.array(make_autoregressive_inputs(array(rows), array(ids), axis=1)).tolist() == [[0, 1], [0, 0]]
 
 
 def test_a_stateless_shuffle_is_a_function_of_its_seed() -> None:

@@ -168,7 +168,8 @@ def make_autoregressive_inputs(
     `sequence_id`: integers, one per step along `axis`; targets may have a higher rank (`(steps, features)`).
     `output_dtype`: the dtype of the result, by default that of `targets`.
 
-    Raises `TaskError` (a `ValueError`) for a `sequence_id` of another dtype and for targets that are not numbers.
+    Raises `TaskError` (a `ValueError`) for a `sequence_id` of another dtype, or of several axes without `axis`, and for
+    targets that are not numbers.
     """
     ops = ops_of(targets, sequence_id)
     targets = ops.asarray(targets)
@@ -181,6 +182,12 @@ def make_autoregressive_inputs(
                 "The sequence_id should be integer-valued tensors for a packed dataset. "
                 f"Got: {found}; cast it to int32.",
                 dtype=found,
+            )
+        rank = sequence_id.shape.rank if hasattr(sequence_id.shape, "rank") else len(sequence_id.shape)
+        if axis == 0 and rank not in (None, 1):  # rows of a batch would be taken for steps
+            raise TaskError(
+                f"Only 1-D sequences are supported with packing. Got a packed {rank}-D sequence; for a batch of rows, "
+                "say which axis counts their steps: axis=1."
             )
         begins = ops.not_equal(sequence_id, ops.shift_right(sequence_id, 0, axis=axis))
         inputs = ops.fill_where(inputs, ops.expand_to_rank_of(begins, inputs), bos_id)
