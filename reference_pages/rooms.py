@@ -47,7 +47,7 @@ ROOMS: dict[str, Room] = {
         1, 1139, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
     ),
     "lineage": Room(1, 1000, "where a record came from; takedown", {"storage", "format", "publication"} | BASE),
-    "cache": Room(1, 4471, "reading a cache: snapshots, splits, columns, mapped shards", REST),
+    "cache": Room(1, 4497, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 2182, "graphs of units, their execution, statistics, resources of stages", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 7464, "raw input → source shards → batches of records", ENGINE),

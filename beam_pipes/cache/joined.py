@@ -115,6 +115,10 @@ class _JoinedColumns(ColumnReader):
         split = self._beside.get(feature)
         return (self._own if split is None else split._columns).all_lengths(feature)
 
+    def run(self, feature: str, first: int, last: int, rows: Array | None) -> Array:
+        split = self._beside.get(feature)
+        return (self._own if split is None else split._columns).run(feature, first, last, rows)
+
     def stacked(self, feature: str, places: RecordAddresses) -> Array | None:
         reader, there = self._of(feature, places)
         return reader.stacked(feature, there)

@@ -124,6 +124,11 @@ class ShardFiles:
         return os.path.join(self._directory, self._manifest.file_name(self._name, self._split, shard))
 
     @property
+    def is_mapped(self) -> bool:
+        """Whether shards are mapped where they are."""
+        return self._mmap and self._copies is None
+
+    @property
     def num_shards(self) -> int:
         return len(self.shard_sizes)
 

@@ -463,9 +463,7 @@ class Split:
 
     def stored(self, feature: str, first: int, last: int) -> Array:
         """A scalar feature of records `first` to `last` - 1 as it is stored, also of those that are taken down."""
-        places = self._files.place(np.arange(first, last) if self.choice is None else self.choice.rows[first:last])
-        stacked = self._columns.stacked(feature, places)
-        return self._columns.texts(feature, places) if stacked is None else stacked
+        return self._columns.run(feature, first, last, None if self.choice is None else self.choice.rows)
 
     def gather(
         self,

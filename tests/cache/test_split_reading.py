@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -208,6 +209,19 @@ def test_what_is_returned_can_be_written_without_reaching_the_file(
                 value[...] = 1
 
     assert_same_example(examples[3], split[3])
+
+
+def test_runs_of_records_are_stored_as_they_are_gathered(fixed: tuple[Split, list[dict[str, Any]]]) -> None:
+    split, _ = fixed
+    scalars = [name for name, spec in split.spec.items() if spec.shape == ()]
+    unmapped = Cache.open(split.path, mmap=False)[split.name]
+
+    for first, last in itertools.combinations_with_replacement(range(0, len(split) + 1, 3), 2):
+        for name in scalars:
+            expected = split.gather(np.arange(first, last), features=[name])[name]
+            for each in (split, unmapped):
+                np.testing.assert_array_equal(each.stored(name, first, last), expected)
+    assert scalars and split.num_shards > 1
 
 
 def test_shards_ordinals_and_bytes_of_a_record(mixed: tuple[Split, list[dict[str, Any]]]) -> None:
