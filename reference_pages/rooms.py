@@ -69,14 +69,14 @@ ROOMS: dict[str, Room] = {
     ),
     "beam": Room(
         1,
-        2491,
+        2534,
         "a build as PTransforms; the only room that imports Beam at the top of its files, but for `tft/beam_passes.py` "
         "and `seqio/beam_utils.py`",
         ENGINE | SOURCES | {"typed", "analysis", "building"},
     ),
     "runners": Room(
         1,
-        5152,
+        5158,
         "who runs a build: local, Flink, Dataflow, job servers",
         ENGINE | SOURCES | {"typed", "analysis", "building", "beam"},
         offers=frozenset({"tasks"}),

@@ -183,9 +183,12 @@ class Encoded(NamedTuple):
     def digest(self) -> int:
         """256 bits over everything that is written about the record."""
         origin = (self.row, self.failure) if self.stage == WRITE else (self.row, self.failure, self.stage)
-        parts = (self.key, self.split.encode(), self.payload, repr(origin).encode())
-        framed = b"".join([piece for part in parts for piece in (len(part).to_bytes(8, "little"), part)])
-        return int.from_bytes(hashlib.sha256(framed).digest(), "little")
+        split, end = self.split.encode(), repr(origin).encode()
+        lengths = [len(part).to_bytes(8, "little") for part in (self.key, split, self.payload, end)]
+        digest = hashlib.sha256(b"".join((lengths[0], self.key, lengths[1], split, lengths[2])))
+        digest.update(self.payload)  # it may be large, and is not copied
+        digest.update(lengths[3] + end)
+        return int.from_bytes(digest.digest(), "little")
 
 
 class Encode(beam.DoFn):  # type: ignore[misc]

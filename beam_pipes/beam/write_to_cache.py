@@ -91,6 +91,8 @@ _log = logger(__name__)
 # bytes.
 _SORTED_BYTES = 128 << 20
 _RECORD_BYTES = 512
+# Payloads above this size stay in the files of sorted runs while these are merged.
+_LEFT_BYTES = 64 << 10
 # How much is written at once.
 _PART_RECORDS = 4096
 _PART_BYTES = 16 << 20
@@ -496,14 +498,43 @@ def _in_order(records: Iterable[Encoded]) -> Iterator[Encoded]:
             runs.append(_spilled(sorted(held, key=_BY_KEY)))
             held, size = [], 0
     held.sort(key=_BY_KEY)
-    return heapq.merge(*runs, held, key=_BY_KEY) if runs else iter(held)
+    if not runs:
+        return iter(held)
+    return map(_read, heapq.merge(*runs, held, key=_BY_KEY))
+
+
+def _read(record: Encoded) -> Encoded:
+    return record._replace(payload=record.payload.read()) if isinstance(record.payload, _Spilled) else record
+
+
+@functools.total_ordering
+class _Spilled:
+    """A payload in a file, compared like its bytes: a merge holds a record of each run, too many for memory."""
+
+    __slots__ = ("_file", "_size", "_start")
+
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        self._file, self._start, self._size = file, file.tell(), size
+
+    def read(self) -> bytes:
+        self._file.seek(self._start)
+        return self._file.read(self._size)
+
+    def __eq__(self, other: object) -> bool:
+        return self.read() == (other.read() if isinstance(other, _Spilled) else other)
+
+    def __lt__(self, other: bytes | _Spilled) -> bool:
+        return self.read() < (other.read() if isinstance(other, _Spilled) else other)
 
 
 def _spilled(records: Sequence[Encoded]) -> Iterator[Encoded]:
-    """Writes records to an unnamed file, and returns them one by one."""
+    """Writes records to an unnamed file, and returns them one by one; large payloads stay there until they are read."""
     file = tempfile.TemporaryFile()
     for record in records:
-        pickle.dump(tuple(record), file)
+        large = len(record.payload) > _LEFT_BYTES
+        pickle.dump((record._replace(payload=b"") if large else record, len(record.payload) * large), file)
+        if large:
+            file.write(record.payload)
     file.seek(0)
     return _read_back(file, len(records))
 
@@ -511,7 +542,11 @@ def _spilled(records: Sequence[Encoded]) -> Iterator[Encoded]:
 def _read_back(file: IO[bytes], count: int) -> Iterator[Encoded]:
     with file:
         for _ in range(count):
-            yield Encoded(*pickle.load(file))
+            record, left = pickle.load(file)
+            after = file.tell() + left
+            yield record._replace(payload=_Spilled(file, left)) if left else record
+            if left:
+                file.seek(after)
 
 
 class _Publish(beam.DoFn):  # type: ignore[misc]

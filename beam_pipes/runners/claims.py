@@ -38,6 +38,7 @@ from typing import Any, TypeAlias
 from beam_pipes.building.analysis.job import AnalysisPool, analysis_tasks
 from beam_pipes.building.analysis.plan import AnalysisTask
 from beam_pipes.building.commit import commit
+from beam_pipes.building.leftovers import writing
 from beam_pipes.building.progress import every
 from beam_pipes.building.references import DeclarationHandle, by_value
 from beam_pipes.building.shard_task import BuildHeader, Numbered, ShardTask, tasks_of
@@ -140,11 +141,12 @@ class WorkOrder:
             lease_secs=lease_secs,
             is_followed=is_followed,
         )
-        order._tasks.write(tasks)
         data = by_value(order)
-        storage.makedirs(f"{order.directory}/{CLAIMS}")
         path = f"{order.directory}/{ORDER}{hashlib.sha256(data).hexdigest()}"
-        storage.replace(path, data)
+        with writing(root):
+            order._tasks.write(tasks)
+            storage.makedirs(f"{order.directory}/{CLAIMS}")
+            storage.replace(path, data)
         return path
 
     @classmethod
@@ -390,7 +392,11 @@ def work(order_path: str, *, worker: str, processes: int = 1, say: Callable[[str
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _end)
     try:
-        with every(order.lease_secs / 3, claims.renew, name="claims"), _pool(order, processes) as pool:
+        with (
+            writing(order.root),
+            every(order.lease_secs / 3, claims.renew, name="claims"),
+            _pool(order, processes) as pool,
+        ):
             tasks = _own_order(order, worker)
             while True:
                 claims.look()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,10 @@ import numpy as np
 import pytest
 from apache_beam import Row
 
+from beam_pipes.beam import write_to_cache
+from beam_pipes.beam.encode import Encoded
 from beam_pipes.beam.lower import size_of
+from benchmarks.campaigns.memory import limit_mib, peak_mib
 
 # Runs the step that writes in a process of its own, with a sixteenth of its usual memory; prints by how much that grew.
 _PROGRAM = """
@@ -75,6 +79,7 @@ print((max(peak) - before) >> 20)
         pytest.param(1, 15_000, 0, id="bytes"),
         pytest.param(10_000, 5_000, 0, id="kilobytes"),
         pytest.param(4_000_000, 30, 0, id="megabytes"),
+        pytest.param(4_000_000, 30, 1, id="dead letters of megabytes"),
         pytest.param(1_000_000, 50, 1, id="dead letters"),
     ],
 )
@@ -98,3 +103,26 @@ def test_batches_know_the_size_of_rows_and_of_what_they_hold() -> None:
         (Row(row=Row(image=image)),),
     ):
         assert size_of(element) >= 1_000_000
+
+
+def test_large_records_that_are_sorted_through_files_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where keys are equal, so that contents decide, which stay in the files."""
+    monkeypatch.setattr(write_to_cache, "_SORTED_BYTES", 300_000)
+    draw = random.Random(0)
+    records = [
+        Encoded(bytes([draw.randrange(2)]), "train", payload, (number,), None)
+        for number in range(60)
+        for payload in [bytes([draw.randrange(2)]) * draw.choice([1, 70_000, 70_001]) + bytes([draw.randrange(3)])]
+    ]
+
+    found = list(write_to_cache._in_order(records))
+
+    assert [record[:3] for record in found] == sorted(record[:3] for record in records)
+    assert sorted(record.row[0] for record in found) == list(range(60))
+    assert {record.row[0]: record.payload for record in found} == {record.row[0]: record.payload for record in records}
+
+
+@pytest.mark.parametrize("path", ["grouped", "build"])
+def test_a_record_costs_a_path_no_more_than_it_says(path: str, tmp_path: Path) -> None:
+    """A small part of `python -m benchmarks.campaigns.memory`, which docs/scale.md reports."""
+    assert peak_mib(path, 16_000_000, 8, directory=tmp_path) < limit_mib(16_000_000)

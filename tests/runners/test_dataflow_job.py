@@ -27,7 +27,7 @@ from dataflow_stand_in import JOB_ID, DataflowStandIn, canonical
 from running_jobs import beam_pipes, running_command
 
 from beam_pipes.cache import Cache
-from beam_pipes.errors import BuildError, DeclarationError, JobLostError, WorkerEnvironmentError
+from beam_pipes.errors import AnalysisError, BuildError, DeclarationError, JobLostError, WorkerEnvironmentError
 from beam_pipes.runners import DataflowOptions, LocalOptions, beam_job, build, read_jobs
 from beam_pipes.runners.preflight import WorkerEnvironment, make_worker_environment, source_distribution
 
@@ -59,6 +59,7 @@ from beam_pipes import declare, stage
 from beam_pipes.cache import FeatureSpec
 from beam_pipes.building import Declaration
 from beam_pipes.sources import TextLines
+from beam_pipes.transforms.analyzers import Vocabulary
 from beam_pipes.typed import Pipeline
 
 
@@ -107,6 +108,24 @@ declaration = declared("%(place)s")
 modelled = modelled_of("%(place)s", embedded)
 of_no_type = modelled_of("%(place)s", stage(embedded, resources={"gpu": 1}))
 grouped = grouped_of("%(place)s")
+
+
+@dataclass(frozen=True)
+class Tokens(Pipeline):
+    input_type = str
+    output_type = list
+
+    def transform(self, line):
+        return [line.split()]
+
+
+def learned_of(place):
+    words = Vocabulary("words", of=Tokens())
+    features = {"text": FeatureSpec("bytes")}
+    return declare("learned", TextLines(place), [Words()], features=features, analyzers=(words,))
+
+
+learned = learned_of("%(place)s")
 '''
 
 
@@ -277,6 +296,100 @@ def test_the_step_of_a_model_asks_dataflow_for_its_accelerator_and_memory(bucket
         common_urns.resource_hints.MIN_RAM_BYTES.urn: b"16000000000",
     }
     assert hints["Read source"] == hints["Write shards"] == {} and not any(hints.values())
+
+
+# What the documentation of Dataflow says of a job: its page on quotas, and that of Google Cloud on labels.
+MOST_REQUEST_BYTES = 10_000_000
+JOB_NAME, LABEL = re.compile("[a-z]([-a-z0-9]{0,61}[a-z0-9])?"), re.compile("[a-z0-9_-]{0,63}")
+
+
+def own_write(pipeline: Any, bucket: str) -> None:
+    """A pipeline of a user's own that ends in a cache."""
+    import apache_beam as beam
+
+    from beam_pipes import FeatureSpec
+    from beam_pipes.beam import WriteToCache
+
+    rows = pipeline | beam.Create([{"x": 1}])
+    rows | WriteToCache(f"gs://{bucket}/own", features={"x": FeatureSpec("int64")}, key="x")
+
+
+def own_reads(pipeline: Any, bucket: str) -> None:
+    """One that reads a source and a cache, and runs stages."""
+    import cloud_words
+
+    from beam_pipes.beam import ReadFromCache, ReadFromSource, lower
+    from beam_pipes.sources import TextLines
+
+    pipeline | ReadFromSource(TextLines(f"gs://{bucket}/input")) | lower(cloud_words.keyed)
+    pipeline | ReadFromCache(f"gs://{bucket}/read", "train")
+
+
+KINDS = {
+    "build": "declaration",
+    "list with a transform": "grouped",
+    "analysis": "learned",
+    "WriteToCache": own_write,
+    "ReadFromSource, ReadFromCache, lower": own_reads,
+}
+
+
+def test_jobs_of_every_kind_are_within_the_limits_that_dataflow_documents(
+    bucket: Any, package: Path, tmp_path: Path
+) -> None:
+    """Beam's own translation to a request; the steps are those of a golden file."""
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.portability.api import beam_runner_api_pb2
+    from apache_beam.runners.dataflow.internal.apiclient import validate_pipeline_graph
+
+    from beam_pipes import FeatureSpec
+    from beam_pipes.cache import write_cache
+
+    bucket.blob("input/0.txt").upload_from_string("some words\n")
+    write_cache(f"gs://{bucket.name}/read", {"train": [{"x": 1}]}, features={"x": FeatureSpec("int64")})
+    steps = {}
+    for kind, job in KINDS.items():
+        with DataflowStandIn(lambda request: False).serving() as stand_in:
+            options = DataflowOptions(
+                project="my-project",
+                region="europe-west1",
+                temp_location=f"gs://{bucket.name}/temp/{len(steps)}",
+                sdk_container_image="europe-docker.pkg.dev/my-project/images/books:1",
+                beam_args=(f"--dataflow_endpoint={stand_in.url}", "--no_auth"),
+            )
+            if isinstance(job, str):
+                with pytest.raises((BuildError, AnalysisError), match="Dataflow|ended as|Nothing was published"):
+                    build(f"cloud_words:{job}", f"gs://{bucket.name}/{job}", options=options)
+            else:
+                args = [*options.pipeline_args(), "--job_name=own"]
+                pipeline = beam.Pipeline(runner="DataflowRunner", options=PipelineOptions(args))
+                job(pipeline, bucket.name)
+                pipeline.run()
+        request = stand_in.request
+        assert request is not None
+        [staged] = [
+            blob for blob in bucket.list_blobs(prefix=f"temp/{len(steps)}/") if blob.name.endswith("pipeline.pb")
+        ]
+        (tmp_path / "pipeline.pb").write_bytes(staged.download_as_bytes())
+        proto = beam_runner_api_pb2.Pipeline.FromString((tmp_path / "pipeline.pb").read_bytes())
+        validate_pipeline_graph(proto)
+        assert max(len(json.dumps(request)), staged.size) < MOST_REQUEST_BYTES / 20, kind
+        assert JOB_NAME.fullmatch(request["name"]), kind
+        labels = request.get("labels", {})
+        assert len(labels) <= 64
+        assert all(LABEL.fullmatch(name) and LABEL.fullmatch(value) for name, value in labels.items())
+        [pool] = request["environment"]["workerPools"]
+        images = {each["containerImage"] for each in pool["sdkHarnessContainerImages"]}
+        assert images == {pool["workerHarnessContainerImage"]} == {options.sdk_container_image}, kind
+        assert "use_runner_v2" in request["environment"]["experiments"]
+        urns = {each.urn for each in proto.components.environments.values()}
+        assert urns <= {"beam:env:docker:v1", ""}, "workers of Dataflow are containers"
+        names = [each.unique_name for each in proto.components.transforms.values()]
+        assert len(set(names)) == len(names)
+        steps[kind] = steps_of(tmp_path / "pipeline.pb")
+
+    assert steps == json.loads((ROOT / "tests" / "golden" / "dataflow_steps.json").read_text())
 
 
 def like_golden(request: dict[str, Any], name: str, bucket: str, *, steps: Sequence[str] = ()) -> None:
