@@ -364,7 +364,8 @@ PARQUET_ROWS = [
     Row("Arrow", "the file format, Feather", arrow("file"), read_arrow, Refused("It is in Arrow's file format")),
     Row("Arrow", "cut short", _cut(arrow("stream")), read_arrow, Refused("cannot be read as a stream of Arrow")),
     *(Row(name, "all", text(f"a{suffix}", "x"), typed(), Refused(f"'a{suffix}' has an unknown suffix"))
-      for name, suffix in (("Avro", ".avro"), ("ORC", ".orc"), ("Excel", ".xlsx"), ("zip", ".csv.zip"),
-                           ("xz", ".csv.xz"))),
+      for name, suffix in (("Avro", ".avro"), ("ORC", ".orc"), ("Excel", ".xlsx"))),
+    *(Row(name, "all", text(f"a{suffix}", "x"), typed(), Refused(f"'a{suffix}' is compressed in a way that is"))
+      for name, suffix in (("zip", ".csv.zip"), ("xz", ".csv.xz"))),
 ]  # fmt: skip
 ROWS = [*CSV_ROWS, *JSON_ROWS, *PARQUET_ROWS]
