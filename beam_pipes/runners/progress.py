@@ -1,10 +1,9 @@
-"""Progress of a build: its stages on a terminal and in a notebook, a few lines otherwise.
+"""Progress of a build: its stages on a terminal and in a notebook with ipywidgets, a few lines otherwise.
 
 | kind | shows | where |
 | --- | --- | --- |
-| `stages` | a bar and a table of the stages, redrawn in place | terminals, by default |
+| `stages` | a bar and a table of the stages, redrawn in place | terminals and notebooks with ipywidgets, by default |
 | `line` | one line that changes | any terminal |
-| `notebook` | a bar and a table of the stages | notebooks, by default |
 | `log` | a line of text, at each tenth of the shards or every 30 seconds, and at the end | elsewhere, by default |
 | `json` | a JSON object a line, every two seconds and at the end | for programs |
 | `none` | nothing | |
@@ -23,7 +22,7 @@ from typing import Protocol, TextIO
 from beam_pipes.building.reading import ShardFigures, StageFigures
 from beam_pipes.checks import choice
 from beam_pipes.engine.account import Account
-from beam_pipes.errors import DeclarationError, visible
+from beam_pipes.errors import visible
 from beam_pipes.storage.checked_json import JsonObject, strict_json
 
 JSON_EVERY_SECS = 2.0
@@ -219,21 +218,10 @@ def _stages(stream: TextIO) -> Progress:
     return made
 
 
-def _notebook(stream: TextIO) -> Progress:
-    if importlib.util.find_spec("IPython") is None:
-        raise DeclarationError(
-            "progress 'notebook' is for the cells of notebooks and needs IPython, which is not installed; choose one "
-            f"of: {', '.join(kind for kind in KINDS if kind != 'notebook')}."
-        )
-    made: Progress = importlib.import_module("beam_pipes.runners.progress_views").NotebookView()
-    return made
-
-
 # Kind → its display on a stream. A display loads the libraries that it needs when it is created.
 KINDS: dict[str, Callable[[TextIO], Progress]] = {
     "stages": _stages,
     "line": TerminalLine,
-    "notebook": _notebook,
     "log": LogLines,
     "json": JsonLines,
     "none": _silent,
@@ -243,9 +231,9 @@ KINDS: dict[str, Callable[[TextIO], Progress]] = {
 def progress_for(stream: TextIO | None = None, *, kind: str | None = None) -> WhileItCan:
     """The display of a build's progress: `build(declaration, "cache", progress=progress_for())`.
 
-    By default what suits the environment: a table of stages in a notebook, or if `stream` (default: standard error) is
-        a terminal; a few lines of text otherwise. `kind` chooses another of `KINDS`. Raises `DeclarationError` for an
-        unknown kind.
+    By default what suits the environment: a table of stages if `stream` (default: standard error) is a terminal, and
+        in a notebook with ipywidgets; a few lines of text otherwise. `kind` chooses another of `KINDS`. Raises
+        `DeclarationError` for an unknown kind.
     """
     stream = sys.stderr if stream is None else stream
     chosen = _suitable_kind(stream) if kind is None else kind
@@ -253,8 +241,8 @@ def progress_for(stream: TextIO | None = None, *, kind: str | None = None) -> Wh
 
 
 def _suitable_kind(stream: TextIO) -> str:
-    if in_notebook():
-        return "notebook"
+    if in_notebook():  # rich redraws in a widget
+        return "stages" if importlib.util.find_spec("ipywidgets") else "log"
     # A terminal that cannot move its cursor gets lines that follow each other.
     can_draw = stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
     return "stages" if can_draw else "log"

@@ -1,11 +1,7 @@
-"""Progress on a terminal: a bar, and a table of the stages, redrawn in place.
-
-Progress in a notebook: the same, in one output that is replaced; no widgets.
-"""
+"""Progress on a terminal, or in a notebook with ipywidgets: a bar, and a table of the stages, redrawn in place."""
 
 from __future__ import annotations
 
-import importlib
 import sys
 import time
 from collections.abc import Iterable
@@ -110,36 +106,6 @@ def stages_table(counts: Counts, *, most_rows: int) -> list[RenderableType]:
         table.add_row(*cells)
     left_out = len(counts.stages) - len(shown)
     return [table, Text(f"{left_out} more stages, each faster.")] if left_out else [table]
-
-
-# A notebook keeps every replacement until it is shown.
-SHOW_EVERY_SECS = 0.5
-
-
-class NotebookView:
-    """Shows itself in the output of the cell that runs the build; the last state stays, and is saved with it."""
-
-    def __init__(self) -> None:
-        self._handle: Any = None
-        self._shown = 0.0
-
-    def update(self, counts: Counts) -> None:
-        now = time.monotonic()
-        if now - self._shown >= SHOW_EVERY_SECS:
-            self._shown = now
-            self.close(counts)
-
-    def close(self, counts: Counts) -> None:
-        if self._handle is None:
-            display = importlib.import_module("IPython.display").display
-            self._handle = display(notebook_view(counts), display_id=True)
-        else:
-            self._handle.update(notebook_view(counts))
-
-
-def notebook_view(counts: Counts) -> Padding:
-    """All stages, as HTML made by rich. (A `Live` of rich would need ipywidgets, and saves nothing.)"""
-    return Padding(stages_view(counts, most_lines=len(counts.stages) + _OTHER_LINES), 0, expand=False)
 
 
 class Terminal(Console):
