@@ -159,11 +159,11 @@ def litdata_sample(path: str) -> dict[str, Any]:
     return {"image": Path(path).read_bytes(), "label": int(Path(path).stem)}
 
 
-def write_litdata(directory: Path, paths: list[Path]) -> None:
+def write_litdata(directory: Path, paths: list[Path], *, workers: int = 1) -> None:
     import litdata
 
     litdata.optimize(
-        litdata_sample, list(map(str, paths)), str(directory), chunk_bytes="16MB", num_workers=1, verbose=False
+        litdata_sample, list(map(str, paths)), str(directory), chunk_bytes="16MB", num_workers=workers, verbose=False
     )
 
 
