@@ -389,8 +389,9 @@ def work(order_path: str, *, worker: str, processes: int = 1, say: Callable[[str
             yield task
 
     watcher = _Telling(claims, numbers)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _end)
+    # Only a main thread may handle signals.
+    handles = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, _end) if handles else None
     try:
         with (
             writing(order.root),
@@ -422,6 +423,8 @@ def work(order_path: str, *, worker: str, processes: int = 1, say: Callable[[str
             end_job(order_path, f"{type(error).__module__}.{type(error).__name__}: {error}")
         raise
     finally:
+        if handles:
+            signal.signal(signal.SIGTERM, before)
         claims.give_back()
 
 
