@@ -57,6 +57,11 @@ def column(
 
     `beam-pipes build scores:declaration --to cache/columns/score` builds it. Arguments as for `add_column`.
     """
+    if isinstance(cache, Cache):
+        raise DeclarationError(
+            f"column {name!r}: a column is stored in the directory of a cache, and {cache!r} is an open one. Pass its "
+            f"path, {cache.path!r}."
+        )
     opened = Cache.open(cache)
     sources = {split: CachedRecords(opened.path, split, opened.manifest.snapshot) for split in opened.splits}
     for split in opened.splits:

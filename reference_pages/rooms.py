@@ -50,9 +50,9 @@ ROOMS: dict[str, Room] = {
     "cache": Room(1, 4497, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 2182, "graphs of units, their execution, statistics, resources of stages", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
-    "sources": Room(1, 7464, "raw input → source shards → batches of records", ENGINE),
+    "sources": Room(1, 7467, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
-    "loader": Room(1, 10222, "cache → batches of NumPy arrays", CACHE),
+    "loader": Room(1, 10291, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
         1,
         4318,
@@ -89,7 +89,7 @@ ROOMS: dict[str, Room] = {
     ),
     "columns": Room(
         1,
-        182,
+        187,
         "`add_column`: a feature more for every record, in a cache of its own beside the shards",
         ENGINE | SOURCES | {"building", "face", "runners"},
     ),

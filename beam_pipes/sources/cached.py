@@ -42,7 +42,10 @@ class CachedRecords(Source):
         object.__setattr__(self, "path", cache.path)
         object.__setattr__(self, "snapshot", cache.manifest.snapshot)
         if (kind := cache[self.split].kind) != "example":
-            raise SourceError(f"the split {self.split!r} of {self.path!r} holds {kind} records, expected examples")
+            raise SourceError(
+                f"the split {self.split!r} of {self.path!r} holds {kind} records, expected examples. Build a cache of "
+                "examples from what these were made of (a data set of TFDS: tfds_splits(directory)), and read that."
+            )
         if cache.manifest.sources and (given := super().terms_of("")):
             option, value = next((option, value) for option, value in given.to_json().items() if value)
             raise SourceError(

@@ -212,6 +212,8 @@ def test_a_value_for_each_record_is_there_or_none(path: Path, tmp_path: Path) ->
 def test_errors_say_what_is_wrong(path: Path, tmp_path: Path) -> None:
     with pytest.raises(CacheNotFoundError, match=r"has no column 'scores'.*Compute it: add_column\('scores'"):
         with_columns(path / "train", "scores")
+    with pytest.raises(DeclarationError, match=r"column 'score': .* is an open one\. Pass its path, '.*'\."):
+        add_column("score", Cache.open(path), score)  # type: ignore[arg-type]
     with pytest.raises(DeclarationError, match=r"column 'tokens': the split 'eval' of .* has a feature of this name"):
         add_column("tokens", path, score)
     write_cache(tmp_path / "other", {"train": [{"tokens": [1]}]})

@@ -11,7 +11,7 @@ import numpy as np
 from beam_pipes import FeatureSpec, write_cache
 
 ROOT = Path(__file__).parents[2]
-PYTHON = ROOT / ".venv-torchtitan/bin/python"  # make .venv-torchtitan/.installed
+PYTHON = ROOT / ".venv-torchtitan/bin/python"
 RANDOM = np.random.default_rng(0)
 
 
@@ -23,6 +23,7 @@ def documents(first: int, longest: int) -> list[dict[str, np.ndarray]]:
 
 
 def test_losses_are_equal_on_any_number_of_ranks(tmp_path: Path) -> None:
+    assert PYTHON.exists(), f"{PYTHON} is not there: run `make .venv-torchtitan/.installed` first"
     features = {"tokens": FeatureSpec("uint16", shape=(None,))}
     write_cache(tmp_path / "books", {"train": documents(0, 90)}, features=features)
     write_cache(tmp_path / "web", {"train": documents(1000, 40)}, features=features)

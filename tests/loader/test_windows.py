@@ -18,7 +18,7 @@ from origin_caches import build_origins
 from beam_pipes.building.takedown import take_down
 from beam_pipes.cache import Cache, ExampleSpec, FeatureSpec, Split
 from beam_pipes.errors import LoaderError, StateMismatchError
-from beam_pipes.loader import BlockShuffle, Loader, Mixture, Windows, pack
+from beam_pipes.loader import BlockShuffle, Loader, Mixture, PackingPlan, Windows, pack
 from beam_pipes.loader.from_state import loader_from_state
 from beam_pipes.loader.rows import GatherOptions
 from beam_pipes.loader.windows import WindowRows
@@ -256,9 +256,133 @@ def test_whole_features_and_those_of_bytes(episodes, frames):
     assert batch["note"][3].tolist() == [[1, 2], [0, 0]]
 
 
-@pytest.mark.parametrize("kind", ["episodes", "frames"])
+runs = st.tuples(st.integers(-6, 4), st.integers(1, 8)).map(lambda pair: range(pair[0], sum(pair)))
+
+
+@given(
+    given_offsets=st.fixed_dictionaries({"action": runs}, optional={"joint": runs, "sound": runs}),
+    ends=all_ends,
+    stride=st.integers(1, 5),
+    room=st.integers(0, 12),
+    bos=st.sampled_from([None, 3000, "stored"]),
+    others=st.fixed_dictionaries(
+        {},
+        optional={
+            "algorithm": st.sampled_from(["first_fit", "next_fit"]),
+            "max_segments": st.integers(1, 3),
+            "seed": st.just(5),
+        },
+    ),
+)
+@settings(max_examples=60, deadline=None)
+def test_packed_windows_are_the_segments_of_the_oracle(episodes, given_offsets, ends, stride, room, bos, others):
+    if len(given_offsets) > 1:
+        bos, others = None, {**others, "algorithm": "best_fit"}
+    rates = {name: {"joint": 2, "sound": Fraction(5, 3)}[name] for name in given_offsets if name != "action"}
+    windows = Windows(episodes, offsets=given_offsets, rates=rates, ends=ends, stride=stride)
+    limits = {name: len(each) + (bos is not None) + room for name, each in given_offsets.items()}
+    plan = pack(windows, sequence_length=limits, bos_id=None if bos is None else 3000, **others)
+    if not len(plan):
+        assert not any(any(piece.values()) for piece in pieces(windows, None))
+        return
+    batch = Loader(plan, batch_size=len(plan), shuffle=False, pad_value=-7).batch_at(0)
+
+    found = []
+    for row in range(len(plan)):
+        begins = dict.fromkeys(given_offsets, 0)
+        for segment in range(1, plan.most_segments + 1):
+            values = {}
+            for name in given_offsets:
+                prefix = f"{name}_" if len(given_offsets) > 1 else ""
+                at = np.flatnonzero(batch[f"{prefix}segment_ids"][row] == segment)
+                assert at.tolist() == list(range(begins[name], begins[name] + len(at)))
+                assert batch[f"{prefix}positions"][row][at].tolist() == list(range(len(at)))
+                values[name], begins[name] = batch[name][row][at].tolist(), begins[name] + len(at)
+            found.append(values)
+        assert all((batch[name][row, begin:] == -7).all() for name, begin in begins.items())
+    expected_pieces = pieces(windows, bos)
+
+    def some(all_pieces: list[dict[str, list[int]]]) -> list[list[list[int]]]:
+        return sorted([*piece.values()] for piece in all_pieces if any(piece.values()))
+
+    assert some(found) == some(expected_pieces)
+    assert plan.empty_records == sum(not any(piece.values()) for piece in expected_pieces)
+    for name, totals in plan.totals.items():
+        assert totals.tokens_in == totals.tokens_out == sum(len(piece[name]) for piece in pieces(windows, None))
+
+
+def pieces(windows: Windows, bos: int | str | None) -> list[dict[str, list[int]]]:
+    """What each window has of its sequence, one loop after the other; with BOS in front, unless it counts as stored."""
+    made = []
+    for episode in sequences(LENGTHS):
+        anchors = [
+            {
+                name: [anchor * Fraction(windows.rates.get(name, 1)) // 1 + offset for offset in offsets]
+                for name, offsets in windows.offsets.items()
+            }
+            for anchor in range(len(episode["action"]))
+        ]
+        if windows.ends == "drop":
+            while anchors and any(sample < 0 for samples in anchors[0].values() for sample in samples):
+                del anchors[0]
+        for needed in anchors[:: windows.stride]:
+            there = {name: [s for s in needed[name] if 0 <= s < len(episode[name])] for name in needed}
+            if windows.ends == "drop" and there != needed:
+                continue
+            piece = {name: [episode[name][sample].item() for sample in there[name]] for name in there}
+            if bos is not None and piece["action"]:
+                piece["action"] = [3000, *piece["action"]]
+            made.append(piece)
+    return made
+
+
+def test_packed_windows_are_kept_in_a_file_and_named_in_states(episodes, tmp_path):
+    plan = pack(Windows(episodes, offsets={"action": range(4)}), sequence_length=8, feature="action")
+    plan.save(tmp_path / "windows.plan")
+    again = PackingPlan.load(tmp_path / "windows.plan", episodes)
+    one, other = (Loader(each, batch_size=4, seed=3) for each in (plan, again))
+
+    for found, same in zip(one, other, strict=True):
+        assert all(np.array_equal(found[name], same[name]) for name in found)
+    assert one.state == other.state
+    strided = pack(Windows(episodes, offsets={"action": range(4)}, stride=2), sequence_length=8, feature="action")
+    with pytest.raises(StateMismatchError, match=r"source\.plan"):
+        Loader(strided, batch_size=4, seed=3).restore(one.state)
+
+
+def test_who_and_when_name_the_records_of_packed_windows_and_takedowns_remove_them(origins):
+    def read(split: Split) -> tuple[Loader, list[dict[str, Any]]]:
+        plan = pack(Windows(split, offsets={"tokens": range(-1, 3)}, stride=2), sequence_length=10)
+        loader = Loader(plan, batch_size=3, seed=2, epochs=2, last="pad", pad_value=-1)
+        return loader, list(loader)
+
+    loader, before = read(origins)
+    places: dict[str, set[tuple[int, ...]]] = {}
+    for step, batch in enumerate(before):
+        named = loader.who(step)
+        for each in named:
+            values = batch["tokens"][each.index][batch["segment_ids"][each.index] == each.segment]
+            assert len(values) and (values == origins[each.record]["number"]).all()
+            places.setdefault(each.record_id, set()).add((each.step, each.index, each.segment))
+        assert len(named) == sum(np.unique(row[row > 0]).size for row in batch["segment_ids"])
+    for record_id, expected_places in places.items():
+        found = loader.when_record(record_id, epochs=2)
+        assert {(each.step, each.index) for each in found} == {(step, index) for step, index, _ in expected_places}
+
+    hidden = max(places, key=lambda record_id: len(places[record_id]))
+    gone = int(origins[int(origins.find_rows(hidden)[0])]["number"])
+    take_down(origins.path, [hidden], reason="asked")
+    _, after = read(Cache.open(origins.path)["train"])
+    for one, other in zip(before, after, strict=True):
+        for was, now in zip(one["tokens"].tolist(), other["tokens"].tolist(), strict=True):
+            assert [value for value in now if value != -1] == [value for value in was if value not in (-1, gone)]
+
+
+@pytest.mark.parametrize("kind", ["episodes", "frames", "packed"])
 def test_a_state_of_four_hosts_continues_on_two_and_three(episodes, frames, kind):
-    def windows() -> Windows:
+    def windows() -> Windows | PackingPlan:
+        if kind == "packed":
+            return pack(Windows(episodes, offsets={"action": range(-1, 3)}), sequence_length=5, feature="action")
         return (
             Windows(episodes, offsets={"action": range(-1, 3), "note": None})
             if kind == "episodes"
@@ -289,7 +413,7 @@ def test_a_state_of_four_hosts_continues_on_two_and_three(episodes, frames, kind
         assert read + rest == whole
     copy = pickle.loads(pickle.dumps(after[0]))
     copy.restore(state)
-    assert copy.epoch == after[0].epoch - 2 and next(iter(copy))["action"].tolist() == whole[4]["action"][:4]
+    assert copy.epoch == 4 // (len(whole) // 2) and next(iter(copy))["action"].tolist() == whole[4]["action"][:4]
 
 
 def test_a_state_names_what_the_rows_depend_on(episodes):
@@ -460,6 +584,21 @@ def test_of_sources_and_options_that_windows_do_not_take(episodes, frames):
     ]:
         with pytest.raises(LoaderError, match=words):
             Loader(windows, batch_size=2, **options)
+    some = Windows(episodes, offsets={"action": range(4), "joint": range(8)}, rates={"joint": 2})
+    both = {"sequence_length": {"action": 9, "joint": 9}, "feature": None, "bos_id": {"action": 1}}
+    not_packed: list[tuple[dict[str, Any], str]] = [
+        ({"overlong": "split"}, r"windows are packed whole, .*take no overlong='split'\. Leave it out"),
+        ({"algorithm": "concat_then_split"}, "take no algorithm='concat_then_split'"),
+        ({"reshuffle_each_iteration": True}, r"take no reshuffle_each_iteration=True\. .*give seed="),
+        ({"bos_id": 1}, r"windows of 4 steps of 'action' take up to 5 positions, and a row has 4\. Give longer rows"),
+        ({"feature": "note"}, r"'note' has no windows of consecutive steps in <61 windows .* Store each sequence as"),
+        (both, r"bos_id cuts action, joint at the same places: give them the same offsets"),
+    ]
+    for options, words in not_packed:
+        with pytest.raises(LoaderError, match=words):
+            pack(some, **{"sequence_length": 4, "feature": "action", **options})
+    with pytest.raises(LoaderError, match="cuts each window out of one record, and 'note' has no windows"):
+        pack(Windows(frames, past=1, by="episode"), sequence_length=4, feature="note")
     with pytest.raises(LoaderError, match="Windows takes one split of a cache"):
         Windows(pack(episodes, sequence_length=40, feature="note"), future=3)  # type: ignore[arg-type]
     with pytest.raises(LoaderError, match="no sequence is long enough for a window inside of it"):

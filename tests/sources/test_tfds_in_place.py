@@ -16,7 +16,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 import torch
 
-from beam_pipes import Cache, DataLoader, Loader, build
+from beam_pipes import Cache, DataLoader, Loader, add_column, build
 from beam_pipes.errors import CacheError, SourceError
 from beam_pipes.loader import Windows
 from beam_pipes.sources import TfdsFeatures, open_tfds, tfds_splits
@@ -179,6 +179,11 @@ def test_windows_need_no_pass_over_the_pictures(robot: Path, opened: Cache) -> N
             images = expected[number]["steps/observation/image"]
             np.testing.assert_array_equal(pictures, images[[max(0, at - 1), at]])
     assert len(seen) == len(windows)
+
+
+def test_columns_are_for_a_cache_of_examples(opened: Cache) -> None:
+    with pytest.raises(SourceError, match=r"holds bytes records, expected examples\. Build a cache .*tfds_splits\("):
+        add_column("score", opened.path, [])
 
 
 def test_the_index_lies_where_one_says_and_follows_the_files(robot: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ Plans that are repacked in each epoch return to `plan_of_epoch` with the number 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ from beam_pipes.loader.packing.fits import (
 )
 from beam_pipes.loader.packing.plan import FeatureTotals, PackingPlan, PackOptions
 from beam_pipes.loader.row_source import Identity, MeasuredSplit, one_split
+from beam_pipes.loader.windows import Windows
 
 Int64 = npt.NDArray[np.int64]
 
@@ -42,7 +43,7 @@ OVERLONG = ("truncate", "split", "drop", "error")
 
 
 def pack(
-    split: MeasuredSplit | str | os.PathLike[str],
+    split: MeasuredSplit | Windows | str | os.PathLike[str],
     *,
     sequence_length: int | Mapping[str, int],
     feature: str | None = None,
@@ -58,6 +59,10 @@ def pack(
     """Plans rows of `sequence_length` tokens out of the records of `split` (or its path). Reads lengths, no data.
 
     Lengths 6, 4, 3, 3, 2, 2 and `sequence_length=10` → two rows: records (0, 1) and records (2, 3, 4, 5), no padding.
+
+    Of `Windows(split, …)`, each window is a segment: what it has of its sequence, so that those at the ends are shorter
+    (`ends="drop"` leaves these out). Its totals count the tokens of all windows. Not with `by`, "concat_then_split" or
+    `reshuffle_each_iteration`, and no window may be longer than a row.
 
     Args:
       sequence_length: positions in a row; or, for rows of several features (an encoder's inputs and a decoder's
@@ -89,9 +94,20 @@ def pack(
     Records without any token are omitted and counted as `empty_records`. The same split and arguments always give
     the same plan. Raises `LoaderError` for unknown names and limits below 1.
     """
+    windows: Windows | None = None
+    if isinstance(split, Windows):
+        windows, split = split, split.source
     records_of = one_split(split, "pack")
     limits = _limits(records_of, sequence_length, feature)
     choice(algorithm, of=sorted((*ALGORITHMS, CONCAT)), what="algorithm", error=LoaderError)
+    if windows is not None:
+        given = {
+            f"algorithm={CONCAT!r}": algorithm == CONCAT,
+            f"overlong={overlong!r}": overlong not in (None, "error"),
+            "reshuffle_each_iteration=True": reshuffle_each_iteration,
+        }
+        _refuse(given, "windows are packed whole, once for all epochs, and take", "give seed=… for other neighbours")
+        overlong = "error"
     if overlong is None:
         overlong = "split" if algorithm == CONCAT or bos_id is not None else "truncate"
     choice(overlong, of=OVERLONG, what="overlong", error=LoaderError)
@@ -121,16 +137,14 @@ def pack(
             f"segment_multiple={segment_multiple}": segment_multiple != 1,
             f"bos_id={bos_id!r}": bos_id is not None,
         }
-        for option, is_given in given.items():
-            if is_given:
-                raise LoaderError(
-                    f"algorithm={CONCAT!r} cuts records wherever a row ends, and takes no {option}. Leave it out, or "
-                    f"pack whole records with one of: {', '.join(sorted(ALGORITHMS))}"
-                )
+        whole = f"pack whole records with one of: {', '.join(sorted(ALGORITHMS))}"
+        _refuse(given, f"algorithm={CONCAT!r} cuts records wherever a row ends, and takes", whole)
     if len(limits) > 1 and algorithm != "best_fit":
         raise LoaderError(
             f"rows of several features ({', '.join(limits)}) are packed with algorithm='best_fit', got {algorithm!r}"
         )
+    if windows is not None:
+        _check_windows(windows, limits, bos_ids)
     if len(limits) > 1 and (overlong == "split" or bos_ids is not None):
         _check_aligned(records_of, limits, "overlong='split'" if overlong == "split" else "bos_id")
     options = PackOptions(
@@ -143,7 +157,28 @@ def pack(
         seed=seed,
         reshuffle_each_iteration=reshuffle_each_iteration,
     )
-    return plan_of_epoch(records_of, limits, options)
+    return plan_of_epoch(records_of, limits, options, windows=windows)
+
+
+def _refuse(given: Mapping[str, bool], why: str, remedy: str) -> None:
+    for option, is_given in given.items():
+        if is_given:
+            raise LoaderError(f"{why} no {option}. Leave it out, or {remedy}")
+
+
+def _check_windows(windows: Windows, limits: Mapping[str, int], bos_ids: Mapping[str, int] | None) -> None:
+    """Raises `LoaderError` for windows that a row may not have room for, or that cannot begin with BOS together."""
+    packed = [feature for feature in windows.features if feature.name in limits]
+    for feature in packed:
+        positions = len(feature.offsets) + (bos_ids is not None)
+        if positions > limits[feature.name]:
+            raise LoaderError(
+                f"windows of {len(feature.offsets)} steps of {feature.name!r} take up to {positions} positions, and a "
+                f"row has {limits[feature.name]}. Give longer rows or shorter windows.",
+                feature=feature.name,
+            )
+    if bos_ids is not None and len({(feature.offsets.tobytes(), feature.rate) for feature in packed}) > 1:
+        raise LoaderError(f"bos_id cuts {', '.join(limits)} at the same places: give them the same offsets and rates.")
 
 
 def _limits(split: MeasuredSplit, sequence_length: int | Mapping[str, int], feature: str | None) -> dict[str, int]:
@@ -226,11 +261,21 @@ def _check_aligned(split: MeasuredSplit, limits: Mapping[str, int], option: str)
             )
 
 
-def plan_of_epoch(split: MeasuredSplit, limits: Mapping[str, int], options: PackOptions, epoch: int = 0) -> PackingPlan:
+def plan_of_epoch(
+    split: MeasuredSplit,
+    limits: Mapping[str, int],
+    options: PackOptions,
+    epoch: int = 0,
+    *,
+    windows: Windows | None = None,
+) -> PackingPlan:
     """The plan of checked arguments, as `pack` takes them, for one epoch; only a reshuffled one depends on it."""
     algorithm, overlong, seed = options.algorithm, options.overlong, options.seed
     capacities = np.array(list(limits.values()), np.int64)
-    whole = np.stack([np.asarray(split.lengths(name), np.int64) for name in limits], axis=1)
+    if windows is None:
+        whole = np.stack([np.asarray(split.lengths(name), np.int64) for name in limits], axis=1)
+    else:
+        record_of, start_of, whole = _of_windows(windows, limits)
     first_added = int(options.bos_ids is not None and not options.bos_stored)
     too_long = (whole + first_added > capacities).any(axis=1)
     if overlong == "error" and too_long.any():
@@ -257,6 +302,8 @@ def plan_of_epoch(split: MeasuredSplit, limits: Mapping[str, int], options: Pack
         else:
             records, lengths = kept, np.minimum(whole[kept], capacities - first_added)
             starts = np.zeros_like(lengths)
+            if windows is not None:
+                records, starts = record_of[kept], start_of[kept]
         bins = _bins(options.taken(starts, lengths), capacities, algorithm, options.max_segments)
     num_bins = int(bins.max()) + 1 if len(bins) else 0
     order = slice(None) if algorithm == CONCAT else stable_order(bins, num_bins)  # rows one after the other
@@ -319,6 +366,30 @@ def _pieces(records: Int64, lengths: Int64, first: int, later: int) -> tuple[Int
     starts = np.where(pieces > 0, first + (pieces - 1) * later, 0)
     piece_lengths = np.minimum(np.repeat(lengths, counts) - starts, np.where(pieces > 0, later, first))
     return np.repeat(records, counts), starts[:, None], piece_lengths[:, None]
+
+
+def _of_windows(windows: Windows, names: Iterable[str]) -> tuple[Int64, Int64, Int64]:
+    """The record of each window, and of each feature its first entry and how many it has: (windows, features).
+
+    Those outside of the sequence are left out. Raises `LoaderError` where windows are not runs of entries of a record.
+    """
+    runs = {each.name: each for each in windows.features if each.is_consecutive and not windows.keys}
+    sequences, anchors = windows.index.locate(np.arange(len(windows)))
+    starts, ends = [], []
+    for name in names:
+        if name not in runs:
+            raise LoaderError(
+                f"pack cuts each window out of one record, and {name!r} has no windows of consecutive steps in "
+                f"{windows!r}. Store each sequence as one record, without by=…, and give past=… and future=…, or "
+                f"offsets={{{name!r}: range(-1, 16)}}.",
+                feature=name,
+            )
+        begins = runs[name]._replace(offsets=runs[name].offsets[:1]).samples(anchors)[:, 0]
+        whole = np.asarray(windows.source.lengths(name), np.int64)[sequences]
+        starts.append(np.clip(begins, 0, whole))
+        ends.append(np.clip(begins + len(runs[name].offsets), 0, whole))
+    first = np.stack(starts, axis=1)
+    return sequences, first, np.stack(ends, axis=1) - first
 
 
 def _narrow(array: Array) -> Array:
