@@ -39,6 +39,7 @@ PACKAGES: Mapping[str, str] = MappingProxyType(
         "beam_pipes.runners": "who runs a build",
         "beam_pipes.transforms.audio": "sound",
         "beam_pipes.transforms.by_key": "samples and splits by key",
+        "beam_pipes.transforms.strata": "splits that keep the shares of classes",
         "beam_pipes.transforms.chat": "messages to tokens and loss weights",
         "beam_pipes.transforms.converters": "feature converters",
         "beam_pipes.transforms.datatrove": "filters and formatters of datatrove as stages",

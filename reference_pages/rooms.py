@@ -55,12 +55,12 @@ ROOMS: dict[str, Room] = {
     "loader": Room(1, 10291, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
         1,
-        4318,
+        4319,
         "tf.data, JAX, torch; the only room that imports them, but for `graph/jax_iterator.py` and `torch_iterator.py`",
         {"loader"} | CACHE,
         offers=frozenset({"graph"}),
     ),
-    "typed": Room(1, 3052, "declaring by functions, typed pipelines, DAGs, models and services", ENGINE | SOURCES),
+    "typed": Room(1, 3056, "declaring by functions, typed pipelines, DAGs, models and services", ENGINE | SOURCES),
     "building": Room(
         1,
         8829,
@@ -117,7 +117,7 @@ ROOMS: dict[str, Room] = {
         2, 2800, "datasets, samplers, batch functions and a loader over any indexable data", CACHE | {"loader"}
     ),
     "transforms": Room(
-        2, 17328, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
+        2, 17559, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
     ),
     "dali": Room(2, 148, "the names of DALI", {"graph", "on_device", "transforms"} | BASE),
     "seqio": Room(
@@ -128,7 +128,7 @@ ROOMS: dict[str, Room] = {
     ),
     "recipes": Room(
         3,
-        4372,
+        4412,
         "whole declarations for usual jobs, written as modules of Python",
         ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),

@@ -108,8 +108,9 @@ class _Seen:
         if dtype == self.dtype:
             return
         raise SpecError(
-            f"the dtype of {key!r} changed: sample {number} is {dtype_name(dtype)}, sample {self.number} was "
-            f"{dtype_name(self.dtype)}. Yield one type for a key, or pass output_signature.",
+            f"the dtype of the column {key!r} changed: sample {number} is {dtype_name(dtype)}, sample {self.number} "
+            f"was {dtype_name(self.dtype)}. A column has one dtype: convert its values, such as by "
+            f"df[{key!r}].astype(str) or float(value), or pass output_signature.",
             key=key,
             sample=number,
         )

@@ -230,6 +230,7 @@ def audio(
     dtype: Annotated[str, Option(f"dtype of samples: {', '.join(SOUND_DTYPES)}")] = "float32",
     min_secs: Annotated[float | None, Option("drop shorter files")] = None,
     max_secs: Annotated[float | None, Option("drop longer files")] = None,
+    stratify: Annotated[str | None, Option("FIELD: each of its classes has the shares of --split")] = None,
     **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From sound files and transcripts to a cache of samples: `a.flac` → `{"audio": float32 (51200,), "text": …}`.
@@ -252,6 +253,8 @@ def audio(
             `splits`: `("taken", {"train": "2024-06-01", "eval": None})`.
         dtype: of samples, one of `SOUND_DTYPES`.
         min_secs, max_secs: shorter or longer pieces are dropped, and counted.
+        stratify: a field of transcripts or samples, which is stored too: each of its classes has the shares of
+            `splits`, by `Strata`, which runs the stages once more to count.
         options: see `Common`. `by` is a field of the transcripts, which is also stored.
 
     Raises `DeclarationError` if there are no sound files, the manifest names others, or it has no such field.
@@ -271,6 +274,8 @@ def audio(
         )
     common = Common.of("audio", options)
     keep = keep_time(kept(keep_fields, common.by), split_by_time)
+    if stratify is not None:
+        keep = {stratify: "str", **keep}
     module = Module()
     splits = None if split_by_time is None else module.splits_by_time(common, split_by_time)
     features = {"audio": call("FeatureSpec", dtype, shape=(None,)), "num_samples": call("FeatureSpec", "int32")}
@@ -306,7 +311,11 @@ def audio(
         drop_outside=True if transcripts is not None and common.on_error != "fail" else None,
     )
     features |= {each: call("FeatureSpec", of) for each, of in {"path": "str", **keep}.items()}
-    module.declare(common, [making], features=features, splits=splits)
+    analyzers = None
+    if stratify is not None:
+        making, strata, splits = module.stratified(common, stratify, making)
+        analyzers = [strata]
+    module.declare(common, [making], features=features, analyzers=analyzers, splits=splits)
     loads = (
         "from beam_pipes.loader import Loader\n"
         "for batch in Loader(SPLIT, batch_size=ROWS): ...  "

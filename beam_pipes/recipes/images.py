@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.analysis import Result
-from beam_pipes.checks import choice
+from beam_pipes.checks import choice, known
 from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.extras import require
 from beam_pipes.format.dtypes import Array
@@ -301,6 +301,7 @@ def images(
     masks: Annotated[
         str | os.PathLike[str] | None, Option("directory of masks, a/1.png of a/1.jpg: stored as mask, without labels")
     ] = None,
+    stratify: Annotated[str | None, Option("FIELD: each of its classes has the shares of --split")] = None,
     **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From images to a cache: `cat/1.jpg` → `{"image": uint8 (224, 224, 3), "label": 0, "path": "cat/1.jpg"}`.
@@ -339,6 +340,8 @@ def images(
         masks: a directory of masks, stored as `mask`: that of `a/1.jpg` is `a/1.png` or `a/1_mask.png`. Their numbers
             are kept; see `image_pixels`. Labels are then stored only if `label_field`, `class_folder` or `classes` asks
             for them.
+        stratify: "label", or a field that is kept: each of its classes has the shares of `splits`, by
+            `Strata`, which runs the stages once more to count.
         options: see `Common`. `by` is a regular expression; files with the same match (or first group, if it has one)
             in their paths stay in one split, and `group` is that match.
 
@@ -483,6 +486,10 @@ def images(
         features["label"] = call("FeatureSpec", "int64", minimum=0, maximum=highest, classes=names)
     features |= {each: call("FeatureSpec", "str") for each in ("path", *(["group"] if by else []))}
     features |= {name: feature_of(dtype) for name, dtype in keep.items()}
+    if stratify is not None:
+        known(stratify, among=[each for each in features if each in ("label", *keep)], what="field", where="stratify")
+        making, strata, splits = module.stratified(common, stratify, making)
+        analyzers = [*(analyzers or ()), strata]
     module.declare(common, [making], features=features, analyzers=analyzers, splits=splits)
     text = module.text("Images and their classes, as `beam-pipes images` declares them.")
     return Recipe(text, _loading_images(encode, size, list(features)), left_out=module.left_out)

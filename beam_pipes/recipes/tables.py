@@ -378,6 +378,7 @@ def table(
             read=ends_of,
         ),
     ] = None,
+    stratify: Annotated[str | None, Option("COLUMN: each of its classes has the shares of --split")] = None,
     **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From rows to a cache of their columns: `5.1,2,bee` → `{"length": 5.1, "wings": 2, "label": 0}`.
@@ -403,6 +404,7 @@ def table(
             microsecond is cut off.
         split_by_time: a column and the ends of `SplitByTime`, instead of `splits`: `("when", {"train": "2024-06-01",
             "eval": None})` has rows before June in "train", all others in "eval".
+        stratify: a column of text, integers or bools: each of its classes has the shares of `splits`, by `Strata`.
         options: see `Common`. `by` is a column.
 
     Raises `DeclarationError` if a column does not exist, types are unknown, or there are no rows.
@@ -417,7 +419,7 @@ def table(
     reading = reading_of(
         files, kind, delimiter=delimiter, null=null, names=names or (), decimal=decimal, renamed=renamed
     )
-    among = None if columns is None else [*columns, *(name for name in (label, by, time) if name is not None)]
+    among = None if columns is None else [*columns, *(name for name in (label, by, time, stratify) if name is not None)]
     _check_dates(dates := dict(dates or {}), types or {})
     declared = {**(types or {}), **dict.fromkeys(dates, "str")}
     kinds = dict[str, str]()
@@ -435,9 +437,8 @@ def table(
         types = {**skipped, **(types or {})}
     for column in dates:
         known(column, among=inferred, what="column", where="dates")
-    chosen = _chosen(
-        inferred, types or {}, label=label, by=by, time=time, may_skip_others=kind == "json", is_text=is_text
-    )
+    kept = {"label": label, "by": by, "split_by_time": time, "stratify": stratify}
+    chosen = _chosen(inferred, types or {}, kept=kept, may_skip_others=kind == "json", is_text=is_text)
     for column in dates:
         if chosen.get(column) != "str":
             raise DeclarationError(
@@ -499,8 +500,17 @@ def table(
             }
         _check_times(time, stored[time], ends, label=label)
         splits = module.splits_by_time(common, (time, ends))
-    analyzers = [Code("classes")] if is_learned else None
-    module.declare(common, [making], features=features, analyzers=analyzers, splits=splits)
+    analyzers = [Code("classes")] if is_learned else []
+    if stratify is not None:
+        if stored[stratify] in FLOATS or stored[stratify].endswith("[]"):
+            raise DeclarationError(
+                f"stratify: the column {stratify!r} is {stored[stratify]}, and classes are text, integers or bools. "
+                f"Name another column, or declare its type: types={{{stratify!r}: 'int64'}} (--type {stratify}=int64)."
+            )
+        field = LABEL if stratify == label else stratify
+        making, strata, splits = module.stratified(common, field, making)
+        analyzers.append(strata)
+    module.declare(common, [making], features=features, analyzers=analyzers or None, splits=splits)
     shown = ", ".join([*features][:6]) + (", …" if len(features) > 6 else "")
     loads = f"from beam_pipes.loader import Loader\nfor batch in Loader(SPLIT, batch_size=ROWS): ...  # {shown}"
     text = module.text("Rows and their types, as `beam-pipes table` declares them.")
@@ -538,16 +548,13 @@ def _chosen(
     inferred: Mapping[str, str],
     given: Mapping[str, str],
     *,
-    label: str | None,
-    by: str | None,
-    time: str | None,
+    kept: Mapping[str, str | None],
     may_skip_others: bool,
     is_text: bool,
 ) -> dict[str, str]:
-    """Column → dtype of what is stored. `may_skip_others`: rows that were not sampled may have more columns."""
+    """Column → dtype of what is stored. `kept`: argument → column. `may_skip_others`: further rows may have more."""
     checked = [column for column, dtype in given.items() if dtype != "skip" or not may_skip_others]
-    kept = (("label", label), ("by", by), ("split_by_time", time))
-    for option, column in (*kept, *(("types", column) for column in checked)):
+    for option, column in (*kept.items(), *(("types", column) for column in checked)):
         if column is not None:
             known(column, among=inferred, what="column", where=option)
     for column, dtype in given.items():
@@ -562,10 +569,10 @@ def _chosen(
             )
     chosen = {column: given.get(column, dtype) for column, dtype in inferred.items()}
     chosen = {column: dtype for column, dtype in chosen.items() if dtype != "skip"}
-    for option, column in kept:
+    for option, column in kept.items():
         if column is not None and column not in chosen:
             raise DeclarationError(f"{option}: the column {column!r} is skipped by its type. Keep it.")
-    if label is not None and label != LABEL and LABEL in chosen:
+    if (label := kept["label"]) is not None and label != LABEL and LABEL in chosen:
         raise DeclarationError(
             f"the column {label!r} is to be stored as {LABEL!r}, and there is a column of this name. Leave it out: "
             f"types={{{LABEL!r}: 'skip'}} (--type {LABEL}=skip)."

@@ -240,6 +240,23 @@ class Module:
         self.use("beam_pipes.transforms.by_key", "SplitByTime")
         return call("SplitByTime", dict(time[1]), field=time[0])
 
+    def stratified(self, common: Common, field: str, making: Code) -> tuple[Code, Code, Code]:
+        """Assigns `example`, the stage that makes examples, and `strata`; returns their names and the split of records.
+
+        Raises `DeclarationError` if there are no shares, or `by` decides on the split.
+        """
+        if not common.splits or common.by is not None:
+            raise DeclarationError(
+                f"stratify={field!r} gives each class its shares of splits: give shares (--split train=0.9,eval=0.1), "
+                "and omit by (--by) and split_by_time (--split-by-time), which decide on the split too."
+            )
+        self.use("beam_pipes", "stage")
+        self.use("beam_pipes.transforms.strata", "SplitByStratum")
+        self.assign("example", making)
+        strata = call("Strata", "strata", shares=dict(common.splits), field=field, of=Code("example"))
+        self.assign("strata", strata, "beam_pipes.transforms.strata")
+        return Code("example"), Code("strata"), call("SplitByStratum", Code("strata.result"))
+
     def declare(
         self,
         common: Common,
@@ -252,7 +269,7 @@ class Module:
     ) -> None:
         """`declaration = declare(…)`, for the source already assigned; `splits` instead of those of `common`."""
         self.use("beam_pipes", "FeatureSpec", "declare", "stage")
-        splits = splits if common.splits is None else dict(common.splits)
+        splits = splits or (None if common.splits is None else dict(common.splits))
         if common.by is not None:
             self.use("beam_pipes.transforms.by_key", "SplitByKey")
             splits = call("SplitByKey", splits, key=common.by)

@@ -47,6 +47,12 @@ ABSENT: dict[str, str] = {
 }
 
 
+def fraction_of(key: bytes, *, seed: int) -> float:
+    """The number from 0 to 1, and below 1, that is drawn for a key."""
+    drawn = hashlib.blake2b(key, digest_size=8, salt=b"partition", key=str(seed).encode()).digest()
+    return (int.from_bytes(drawn, "big") >> 11) / 2**53
+
+
 class RandomPartition(Pipeline):
     """Sends each input to one of the named outputs with the given probabilities.
 
@@ -137,9 +143,7 @@ class RandomPartition(Pipeline):
         return self._drawn(b"\0".join(parts))
 
     def _drawn(self, key: bytes) -> str:
-        drawn = hashlib.blake2b(key, digest_size=8, salt=b"partition", key=str(self.seed).encode()).digest()
-        fraction = (int.from_bytes(drawn, "big") >> 11) / 2**53  # below 1
-        return self.partition_names[bisect.bisect_right(self._bounds, fraction)]
+        return self.partition_names[bisect.bisect_right(self._bounds, fraction_of(key, seed=self.seed))]
 
     def _key_of(self, input_object: object) -> bytes:
         assert self.key is not None

@@ -61,7 +61,9 @@ def test_dtype_and_shape_are_inferred(values, dtype, shape):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        pytest.param([1, 2.5], "dtype of 'x' changed: sample 1 is float32, sample 0 was int32", id="int to float"),
+        pytest.param(
+            [1, 2.5], "dtype of the column 'x' changed: sample 1 is float32, sample 0 was int32", id="int to float"
+        ),
         pytest.param([1.5, 2], "sample 1 is int32, sample 0 was float32", id="float to int"),
         pytest.param([True, 2], "sample 1 is int32, sample 0 was bool", id="bool to int"),
         pytest.param([1, "a"], "sample 1 is string, sample 0 was int32", id="int to text"),

@@ -57,7 +57,9 @@ def test_values_of_a_column_that_are_no_numbers_or_text_are_refused_by_name() ->
 
 
 def test_a_dict_of_lists_is_refused_where_its_rows_are() -> None:
-    with pytest.raises(SpecError, match="dtype of 'a' changed"):
+    with pytest.raises(
+        SpecError, match=r"dtype of the column 'a' changed: .* convert its values, such as by df\['a'\].astype\(str\)"
+    ):
         DataLoader({"a": [2**53 + 1, 0.5]})
 
     (row, _) = DataLoader({"a": [2**53 + 1, 2], "b": [0.1, 1.0]}).as_numpy_iterator()
