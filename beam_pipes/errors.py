@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import pickle
 import unicodedata
-from typing import Any
+from typing import Any, TypeVar
+
+_E = TypeVar("_E", bound="BeamPipesError")
 
 
 def text_of(error: BaseException) -> str:
@@ -98,6 +100,16 @@ class BeamPipesError(Exception):
         self.message = f"{sentence}{'' if sentence.endswith(('.', '!', '?')) else '.'} {words}"
         self.args = (self.message,)
         self.attributes.update(attributes)
+
+    def about(self: _E, kind: str, name: object, **attributes: object) -> _E:
+        """The error itself, with what it is about at the front of its message and among its attributes.
+
+        `raise SpecError("expected a list").about("feature", "ids")` says `feature 'ids': expected a list`.
+        """
+        self.message = f"{kind} {name!r}: {self.message}"
+        self.args = (self.message,)
+        self.attributes.update({kind: name, **attributes})
+        return self
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.message, {name: _portable(v) for name, v in self.attributes.items()}))

@@ -80,12 +80,16 @@ def messages_in(source: str, file: str, classes: set[str]) -> Iterator[Message]:
     """The messages of one file: the first argument of each call of one of the classes, or of what makes one; and what
     checks say.
 
-    `Refusal(Class, text)` makes one later, with what stands in the braces of its text.
+    `Refusal(Class, text)` makes one later, with what stands in the braces of its text. `Class(text).about("feature",
+    name)` puts `feature …: ` in front.
     """
+    subjects: dict[ast.expr, str] = {}  # the walk comes from a call of `about` to that of the class
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call) or not node.args:
             continue
         called = _last_name(node.func)
+        if called == "about" and isinstance(node.func, ast.Attribute):
+            subjects[node.func.value] = f"{_spelled(node.args[0])} …: "
         if called == "Refusal" and isinstance(node.args[0], ast.Name):
             yield Message(node.args[0].id, re.sub(r"\{\w+(!r)?\}", "…", _spelled(node.args[1])), file)
             continue
@@ -98,7 +102,7 @@ def messages_in(source: str, file: str, classes: set[str]) -> Iterator[Message]:
         made = MAKING.get(called) if isinstance(node.func, ast.Attribute) else None
         if made is None and called not in classes:
             continue
-        text = ("…: " if made else "") + " ".join(_spelled(node.args[0]).split())
+        text = ("…: " if made else subjects.get(node, "")) + " ".join(_spelled(node.args[0]).split())
         if sum(letter.isalpha() for letter in text) >= LEAST_LETTERS:
             yield Message(made or called, text, file)
 

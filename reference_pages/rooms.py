@@ -36,22 +36,22 @@ DECLARATIONS = {"typed", "graph", "tasks"}
 
 #: From the lowest to the highest.
 ROOMS: dict[str, Room] = {
-    "errors": Room(1, 462, "every exception, and what makes text from data safe to print", set()),
+    "errors": Room(1, 472, "every exception, and what makes text from data safe to print", set()),
     "extras": Room(1, 217, "optional dependencies: what to install when one is missing", {"errors"}),
     "checks": Room(
         1, 240, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}
     ),
     "storage": Room(1, 3839, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
-    "format": Room(1, 3604, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
+    "format": Room(1, 3520, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
     "publication": Room(
         1, 1139, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
     ),
     "lineage": Room(1, 1000, "where a record came from; takedown", {"storage", "format", "publication"} | BASE),
     "cache": Room(1, 4497, "reading a cache: snapshots, splits, columns, mapped shards", REST),
-    "engine": Room(1, 2182, "graphs of units, their execution, statistics, resources of stages", CACHE),
+    "engine": Room(1, 2175, "graphs of units, their execution, statistics, resources of stages", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 7467, "raw input → source shards → batches of records", ENGINE),
-    "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
+    "analysis": Room(1, 352, "what an analysis is: analyzer, accumulator, result", ENGINE),
     "loader": Room(1, 10291, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
         1,
@@ -76,7 +76,7 @@ ROOMS: dict[str, Room] = {
     ),
     "runners": Room(
         1,
-        5158,
+        5115,
         "who runs a build: local, Flink, Dataflow, job servers",
         ENGINE | SOURCES | {"typed", "analysis", "building", "beam"},
         offers=frozenset({"tasks"}),
@@ -99,7 +99,7 @@ ROOMS: dict[str, Room] = {
         "names of the package, loaded when they are first used",
         {"cache", "columns", "face", "loader", "building", "on_device", "typed"},
     ),
-    "tft": Room(2, 1300, "tensorflow-transform: learning, applying", ENGINE | {"analysis", "typed"}),
+    "tft": Room(2, 1265, "tensorflow-transform: learning, applying", ENGINE | {"analysis", "typed"}),
     "graph": Room(
         2,
         8100,
@@ -112,7 +112,7 @@ ROOMS: dict[str, Room] = {
         "declaring by tasks and mixtures; their caches",
         ENGINE | SOURCES | {"analysis", "typed", "graph", "loader", "tft", "building", "beam", "runners"},
     ),
-    "evaluation": Room(2, 2200, "evaluator, metrics, loggers", {"tasks"} | CACHE),
+    "evaluation": Room(2, 2175, "evaluator, metrics, loggers", {"tasks"} | CACHE),
     "map_style": Room(
         2, 2800, "datasets, samplers, batch functions and a loader over any indexable data", CACHE | {"loader"}
     ),

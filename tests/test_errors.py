@@ -63,6 +63,7 @@ def test_the_module_defines_exceptions_and_how_words_are_shown() -> None:
     public = {name for name in vars(errors) if not name.startswith("_")} - {
         "annotations",
         "Any",
+        "TypeVar",
         "logger",
         "storable",
         "text_of",
@@ -84,6 +85,15 @@ def test_what_is_added_to_an_error_is_part_of_it_everywhere(message: str, said: 
     travelled = pickle.loads(pickle.dumps(error))
     assert str(error) == str(travelled) == error.message == error.args[0] == said
     assert (error.path, error.record, travelled.record) == ("a", 7, 7)
+
+
+def test_what_an_error_is_about_stands_in_front_and_is_a_fact() -> None:
+    error = errors.SpecError("expected a list", found=3).about("feature", "ids", expected="list")
+
+    travelled = pickle.loads(pickle.dumps(error))
+    assert str(error) == str(travelled) == error.message == error.args[0] == "feature 'ids': expected a list"
+    assert type(error) is errors.SpecError
+    assert (travelled.feature, travelled.found, travelled.expected) == ("ids", 3, "list")
 
 
 def test_credentials_that_have_expired_are_called_that() -> None:

@@ -93,17 +93,15 @@ class Analyzer(abc.ABC):
         if graph is None:
             if self.output is not None:
                 raise DeclarationError(
-                    f"analyzer {self.name!r}: output={self.output!r} names an output of `of`, but `of` is not given. "
-                    "Give it, or omit output to analyse the records themselves.",
-                    analyzer=self.name,
-                )
+                    f"output={self.output!r} names an output of `of`, but `of` is not given. Give it, or omit output "
+                    "to analyse the records themselves."
+                ).about("analyzer", self.name)
             return
         if self.output not in (graph.outputs if self.output is not None or len(graph.outputs) != 1 else (None,)):
             raise DeclarationError(
-                f"analyzer {self.name!r}: expected output=..., one of {sorted(graph.outputs)} that {graph.name!r} has, "
-                f"got {self.output!r}. Analyse each output by an analyzer of its own.",
-                analyzer=self.name,
-            )
+                f"expected output=..., one of {sorted(graph.outputs)} that {graph.name!r} has, got {self.output!r}. "
+                "Analyse each output by an analyzer of its own."
+            ).about("analyzer", self.name)
         self.check_type(graph.output_type[self.analysed_output(graph)], f"{graph.name!r} gives")
 
     @functools.cached_property
@@ -146,12 +144,9 @@ class Analyzer(abc.ABC):
         if not possible or not issubclass(found, self.input_type):
             expected = " or ".join(map(describe, self.accepts)) or describe(self.input_type)
             raise DeclarationError(
-                f"analyzer {self.name!r}: {type(self).__name__} analyses {expected}, but {words} {describe(found)}. "
-                f"Give of=..., a pipeline that ends in {expected}.",
-                analyzer=self.name,
-                expected=self.input_type,
-                found=found,
-            )
+                f"{type(self).__name__} analyses {expected}, but {words} {describe(found)}. Give of=..., a pipeline "
+                f"that ends in {expected}."
+            ).about("analyzer", self.name, expected=self.input_type, found=found)
 
     @abc.abstractmethod
     def accumulator(self) -> Accumulator:

@@ -53,8 +53,7 @@ Report = Callable[[int, int, int], None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The limits of a sample: `bytes` of input to read, `records` to run through the stages, `secs` of wall
-    time."""
+    """Limits of a sample: `bytes` of input to read, `records` to run through the stages, `secs` of wall time."""
 
     bytes: int
     records: int

@@ -166,9 +166,7 @@ class ColumnReader:
         spec, field = self.spec(feature), self._fields[feature]
         if not spec.ragged and not field.kind == "text":
             if not spec.shape:
-                raise SpecError(
-                    f"feature {feature!r}: expected a feature with a leading dimension, got a scalar", feature=feature
-                )
+                raise SpecError("expected a feature with a leading dimension, got a scalar").about("feature", feature)
             return np.full(len(places), spec.shape[0], np.int64)
         if self._files.layout is not None:
             return np.full(len(places), self._files.layout.fields[feature][1] // field.row_bytes, np.int64)
@@ -366,10 +364,9 @@ class ColumnReader:
             made = np.full((len(shapes), *sizes), fill, values.dtype)
         except (MemoryError, ValueError) as error:
             raise SpecError(
-                f"feature {feature!r}: {len(shapes)} records padded to a common shape of {sizes} do not fit into "
-                "memory. Take fewer at a time, or ragged='values'.",
-                feature=feature,
-            ) from error
+                f"{len(shapes)} records padded to a common shape of {sizes} do not fit into memory. Take fewer at a "
+                "time, or ragged='values'."
+            ).about("feature", feature) from error
         end = 0
         for row, shape in enumerate(shapes.tolist()):
             start, end = end, end + math.prod(shape)
@@ -387,12 +384,9 @@ class ColumnReader:
             return exact_number(value, spec.numpy_dtype)
         except (NotExactError, NotNumbersError):
             raise SpecError(
-                f"feature {feature!r}: expected a pad_value that is exact in {spec.dtype}, got {brief(value)}. Choose "
-                "a number that it holds.",
-                feature=feature,
-                expected=spec.dtype,
-                found=value,
-            ) from None
+                f"expected a pad_value that is exact in {spec.dtype}, got {brief(value)}. Choose a number that it "
+                "holds."
+            ).about("feature", feature, expected=spec.dtype, found=value) from None
 
     def _known(self, spec: FeatureSpec) -> tuple[int, ...]:
         """The shape, with 0 for each dimension that varies."""
@@ -467,9 +461,7 @@ class DecodedColumns(ColumnReader):
     def lengths(self, feature: str, places: RecordAddresses) -> Array:
         spec = self.spec(feature)
         if not spec.shape and not spec.is_text:
-            raise SpecError(
-                f"feature {feature!r}: expected a feature with a leading dimension, got a scalar", feature=feature
-            )
+            raise SpecError("expected a feature with a leading dimension, got a scalar").about("feature", feature)
         if (known := self._known_lengths(feature)) is not None:
             found: Array = known[places.indices]
             return found

@@ -201,11 +201,8 @@ class ShardFiles:
             if wanted.dtype != np.uint64 or wanted.size == 0 or int(wanted.max()) < 1 << 63:
                 return wanted.astype(np.int64)
         raise ExampleIndexError(
-            f"split {self._split!r}: expected indices, a list or one-dimensional array of ints, got "
-            f"{wanted.dtype} of shape {wanted.shape}",
-            split=self._split,
-            found=given,
-        )
+            f"expected indices, a list or one-dimensional array of ints, got {wanted.dtype} of shape {wanted.shape}"
+        ).about("split", self._split, found=given)
 
     def place_one(self, index: int) -> tuple[int, int]:
         """(shard, position) of one record."""

@@ -392,10 +392,9 @@ class UnitRunner:
         if type(produced) is not list or len(produced) != len(flat):
             found = f"{len(produced)} lists" if type(produced) is list else brief(produced)
             raise InvalidTransformOutputException(
-                f"stage {self.name!r}: transform_batch should return a list with one list for each of the "
-                f"{len(flat)} inputs, got {found}. Return [] for an input without output.",
-                stage=self.name,
-            )
+                f"transform_batch should return a list with one list for each of the {len(flat)} inputs, got {found}. "
+                "Return [] for an input without output."
+            ).about("stage", self.name)
         empties = 0
         for values in produced:
             if not isinstance(values, list):

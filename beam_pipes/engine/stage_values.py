@@ -44,19 +44,16 @@ def combined(names: tuple[str, ...], lists: tuple[Sequence[object], ...], unit: 
         if len(set(lengths)) > 1:
             found = ", ".join(f"{name!r}: {length}" for name, length in zip(names, lengths, strict=True))
             raise UnequalZipException(
-                f"stage {unit.name!r}: join='zip' needs lists of the same length, got {found}. "
-                "Make the upstream stages give as many values, or use join='product'.",
-                stage=unit.name,
-            )
+                f"join='zip' needs lists of the same length, got {found}. Make the upstream stages give as many "
+                "values, or use join='product'."
+            ).about("stage", unit.name)
         return [dict(zip(names, values, strict=True)) for values in zip(*lists, strict=True)]
     if (count := math.prod(lengths)) > MAX_COMBINATIONS:
         found = " × ".join(f"{length} {name}" for name, length in zip(names, lengths, strict=True))
         raise TooManyCombinationsException(
-            f"stage {unit.name!r}: one input makes {count:,} combinations ({found}), more than the "
-            f"{MAX_COMBINATIONS:,} allowed. Use DAGPipeline(..., join='zip') to pair values by position.",
-            stage=unit.name,
-            count=count,
-        )
+            f"one input makes {count:,} combinations ({found}), more than the {MAX_COMBINATIONS:,} allowed. Use "
+            "DAGPipeline(..., join='zip') to pair values by position."
+        ).about("stage", unit.name, count=count)
     return [dict(zip(names, values, strict=True)) for values in itertools.product(*lists)]
 
 
@@ -78,11 +75,9 @@ class Outputs:
         if not isinstance(produced, Mapping) or produced.keys() != output_type.keys():
             found = f"the keys {sorted(map(str, produced))}" if isinstance(produced, Mapping) else brief(produced)
             raise InvalidTransformOutputException(
-                f"stage {self._name!r}: transform should return a dict with the keys {sorted(output_type)}, each a "
-                f"list, got {found}. Return exactly the keys of output_type; a list may be empty.",
-                stage=self._name,
-                expected=describe(output_type),
-            )
+                f"transform should return a dict with the keys {sorted(output_type)}, each a list, got {found}. Return "
+                "exactly the keys of output_type; a list may be empty."
+            ).about("stage", self._name, expected=describe(output_type))
         for key, values in produced.items():
             if type(values) is not list:
                 self.check_list(values, key)
@@ -96,11 +91,8 @@ class Outputs:
         if not isinstance(produced, list):
             what = "transform" if key is None else f"transform's output {key!r}"
             raise InvalidTransformOutputException(
-                f"stage {self._name!r}: {what} should be a list, got {brief(produced)}. "
-                "Return [value] for one output and [] for none.",
-                stage=self._name,
-                expected=describe(self._output_type),
-            )
+                f"{what} should be a list, got {brief(produced)}. Return [value] for one output and [] for none."
+            ).about("stage", self._name, expected=describe(self._output_type))
 
     def declared(self, values: list[object], expected: Any, key: str | None) -> list[object]:
         """`values` with our messages converted to TensorFlow's and vice versa, where the declared type requires it."""
@@ -115,8 +107,5 @@ class Outputs:
             "or change its output_type."
         )
         raise InvalidTransformOutputException(
-            f"stage {self._name!r}: {what} should be {expected.__name__}, got {brief(values[position])}. {advice}",
-            stage=self._name,
-            expected=expected,
-            found=type(values[position]),
-        )
+            f"{what} should be {expected.__name__}, got {brief(values[position])}. {advice}"
+        ).about("stage", self._name, expected=expected, found=type(values[position]))

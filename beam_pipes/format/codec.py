@@ -266,12 +266,9 @@ class ExampleCodec:
             expected, found = sorted(field.name for field in self.fields), sorted(features)
             differing = sorted(set(expected) ^ set(found))
             raise SpecError(
-                f"feature {differing[0]!r}: expected a record with the features {expected}, found {found}. The "
-                "record was written with a different spec.",
-                feature=differing[0],
-                expected=expected,
-                found=found,
-            )
+                f"expected a record with the features {expected}, found {found}. The record was written with a "
+                "different spec."
+            ).about("feature", differing[0], expected=expected, found=found)
         contents = [content_of(field, features[field.name]) for field in self.fields]
         ends = [0, *itertools.accumulate(map(len, contents))]
         return self._values(b"".join(contents), list(itertools.pairwise(ends)))
@@ -334,13 +331,9 @@ class ExampleCodec:
             return
         problems = [f"{word} {names}" for word, names in (("missing", missing), ("unexpected", extra)) if names]
         raise SpecError(
-            f"feature {(missing or extra)[0]!r}: expected an example with the features {list(self.spec)}, got "
-            f"{sorted(value, key=repr)}: {', '.join(problems)}. Give every example all declared features, or change "
-            "the spec.",
-            feature=(missing or extra)[0],
-            expected=list(self.spec),
-            found=sorted(value, key=repr),
-        )
+            f"expected an example with the features {list(self.spec)}, got {sorted(value, key=repr)}: "
+            f"{', '.join(problems)}. Give every example all declared features, or change the spec."
+        ).about("feature", (missing or extra)[0], expected=list(self.spec), found=sorted(value, key=repr))
 
 
 class _WholeRecords:

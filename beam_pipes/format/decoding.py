@@ -55,12 +55,9 @@ def content_of(field: Field, message: messages.Feature) -> bytes:
     if found not in (expected, None):
         hint = 'encoding="raw"' if found == "bytes_list" else 'encoding="list"'
         raise SpecError(
-            f"feature {field.name!r}: expected a {expected} ({field.dtype}), found a {found}. Declare the feature as "
-            f"it was written; numbers in a {found} have {hint}.",
-            feature=field.name,
-            expected=expected,
-            found=found,
-        )
+            f"expected a {expected} ({field.dtype}), found a {found}. Declare the feature as it was written; numbers "
+            f"in a {found} have {hint}."
+        ).about("feature", field.name, expected=expected, found=found)
     values = getattr(message, expected)
     if field.kind in ("ints", "floats", "texts"):
         # Copied as stored in the message: a conversion to Python floats would turn a signalling NaN into a quiet one.
@@ -69,11 +66,8 @@ def content_of(field: Field, message: messages.Feature) -> bytes:
         return content if field.kind == "texts" or not content else content[varint_at(content, 1)[1] :]
     values = values.value
     if len(values) != 1:
-        raise SpecError(
-            f"feature {field.name!r}: expected one value, found {len(values)}. Declare shape=(None,) for several.",
-            feature=field.name,
-            expected=1,
-            found=len(values),
+        raise SpecError(f"expected one value, found {len(values)}. Declare shape=(None,) for several.").about(
+            "feature", field.name, expected=1, found=len(values)
         )
     return bytes(values[0])
 
@@ -85,11 +79,8 @@ def text_value(name: str, spec: FeatureSpec, value: bytes) -> bytes | str:
     try:
         return value.decode()
     except UnicodeDecodeError as error:
-        raise SpecError(
-            f"feature {name!r}: expected UTF-8, found {value[:40]!r}: {error}. Declare bytes to read it.",
-            feature=name,
-            expected="str",
-            found=value,
+        raise SpecError(f"expected UTF-8, found {value[:40]!r}: {error}. Declare bytes to read it.").about(
+            "feature", name, expected="str", found=value
         ) from error
 
 
@@ -111,12 +102,9 @@ def shape_of_count(name: str, spec: FeatureSpec, count: int, stored: Shape | Non
         if math.prod(shape) == count:
             return shape
     raise SpecError(
-        f"feature {name!r}: expected {spec.dtype} of shape {spec.shape}, found {count} elements"
-        f"{'' if stored is None else f' and the shape {stored}'}. The record was written with a different spec.",
-        feature=name,
-        expected=spec.shape,
-        found=count,
-    )
+        f"expected {spec.dtype} of shape {spec.shape}, found {count} "
+        f"elements{'' if stored is None else f' and the shape {stored}'}. The record was written with a different spec."
+    ).about("feature", name, expected=spec.shape, found=count)
 
 
 def decoder_of(field: Field, spec: FeatureSpec) -> Decoder:
@@ -149,22 +137,15 @@ def decoder_of(field: Field, spec: FeatureSpec) -> Decoder:
             return own(np.frombuffer(data, storage, num_values, start))
         if size % itemsize:
             raise SpecError(
-                f"feature {name!r}: expected raw {field.dtype} values of {itemsize} bytes each, found {size} bytes. "
-                "The record was written with a different spec.",
-                feature=name,
-                expected=field.dtype,
-                found=size,
-            )
+                f"expected raw {field.dtype} values of {itemsize} bytes each, found {size} bytes. The record was "
+                "written with a different spec."
+            ).about("feature", name, expected=field.dtype, found=size)
         values = np.frombuffer(data, storage, size // itemsize, start)
         # Any other byte viewed as bool would be a value that is neither True nor False.
         if is_bool and (others := data[start:end].translate(None, b"\0\1")):
             raise SpecError(
-                f"feature {name!r}: expected booleans (bytes 0 and 1), found {max(others)}. The record was written "
-                "with a different spec.",
-                feature=name,
-                expected="bool",
-                found=max(others),
-            )
+                f"expected booleans (bytes 0 and 1), found {max(others)}. The record was written with a different spec."
+            ).about("feature", name, expected="bool", found=max(others))
         if not any_size:
             values = values.reshape(known if size == num_bytes else shape_of_count(name, spec, values.size, stored))
         made = values.copy() if same else restored(name, spec, values) if narrower else values.astype(declared)

@@ -183,12 +183,8 @@ def _text(name: str, spec: FeatureSpec, value: object) -> bytes:
             return value.encode()
         except UnicodeEncodeError as error:
             raise SpecError(
-                f"feature {name!r}: expected valid Unicode, got {value[:40]!r}: {error}. Declare bytes to keep such "
-                "data.",
-                feature=name,
-                expected="str",
-                found=value,
-            ) from error
+                f"expected valid Unicode, got {value[:40]!r}: {error}. Declare bytes to keep such data."
+            ).about("feature", name, expected="str", found=value) from error
     if spec.dtype == dtypes.BYTES and isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     advice = "Convert it"
@@ -197,12 +193,8 @@ def _text(name: str, spec: FeatureSpec, value: object) -> bytes:
     elif isinstance(value, (str, bytes)):
         advice = "Encode it" if isinstance(value, str) else "Decode it"
     raise SpecError(
-        f"feature {name!r}: expected {spec.dtype}, got {type(value).__name__} {repr(value)[:60]}. {advice}, or change "
-        "the spec.",
-        feature=name,
-        expected=spec.dtype,
-        found=value,
-    )
+        f"expected {spec.dtype}, got {type(value).__name__} {repr(value)[:60]}. {advice}, or change the spec."
+    ).about("feature", name, expected=spec.dtype, found=value)
 
 
 def _texts(name: str, spec: FeatureSpec, value: object) -> tuple[bytes, int]:
@@ -210,18 +202,12 @@ def _texts(name: str, spec: FeatureSpec, value: object) -> tuple[bytes, int]:
         value = value.tolist()
     if not isinstance(value, (list, tuple)):
         raise SpecError(
-            f"feature {name!r}: expected a list of {spec.dtype} (shape {spec.shape}), got {type(value).__name__} "
-            f"{repr(value)[:60]}. Give a list, or declare shape=().",
-            feature=name,
-            expected=spec,
-            found=value,
-        )
+            f"expected a list of {spec.dtype} (shape {spec.shape}), got {type(value).__name__} {repr(value)[:60]}. "
+            "Give a list, or declare shape=()."
+        ).about("feature", name, expected=spec, found=value)
     if spec.shape[0] is not None and spec.shape[0] != len(value):
         raise SpecError(
-            f"feature {name!r}: expected {spec.shape[0]} values of {spec.dtype}, got {len(value)}. Give as many, or "
-            "declare shape=(None,).",
-            feature=name,
-            expected=spec.shape,
-            found=(len(value),),
-        )
+            f"expected {spec.shape[0]} values of {spec.dtype}, got {len(value)}. Give as many, or declare "
+            "shape=(None,)."
+        ).about("feature", name, expected=spec.shape, found=(len(value),))
     return b"".join(delimited(0x0A, _text(name, spec, item)) for item in value), len(value)

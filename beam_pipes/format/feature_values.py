@@ -92,20 +92,14 @@ def _converted(name: str, spec: FeatureSpec, value: object) -> Array:
             array = exact_numbers(value, spec.numpy_dtype)
         except NotExactError as error:
             raise SpecError(
-                f"feature {name!r}: expected values that are exact in {spec.dtype}, got {error}. Convert the values on "
-                f"purpose, or declare {_wider(error.kind)}.",
-                feature=name,
-                expected=spec.dtype,
-                found=error.found,
-            ) from None
+                f"expected values that are exact in {spec.dtype}, got {error}. Convert the values on purpose, or "
+                f"declare {_wider(error.kind)}."
+            ).about("feature", name, expected=spec.dtype, found=error.found) from None
         except NotNumbersError as error:
             raise SpecError(
-                f"feature {name!r}: expected {spec.dtype} of shape {spec.shape}, got {brief(value)}, which is not an "
-                f"array of numbers: {error}. Convert the values, or change the spec.",
-                feature=name,
-                expected=spec,
-                found=value,
-            ) from error
+                f"expected {spec.dtype} of shape {spec.shape}, got {brief(value)}, which is not an array of numbers: "
+                f"{error}. Convert the values, or change the spec."
+            ).about("feature", name, expected=spec, found=value) from error
     check_shape(name, spec, array)
     check_range(name, spec, array)
     return array
@@ -123,13 +117,9 @@ def check_shape(name: str, spec: FeatureSpec, array: Array) -> None:
     ):
         what = "rank" if len(shape) != len(spec.shape) else "shape"
         raise SpecError(
-            f"feature {name!r}: expected {what} {len(spec.shape) if what == 'rank' else spec.shape} "
-            f"({spec.dtype}, shape {spec.shape}), got an array of shape {shape}. Reshape the values, or change the "
-            "spec.",
-            feature=name,
-            expected=spec.shape,
-            found=shape,
-        )
+            f"expected {what} {len(spec.shape) if what == 'rank' else spec.shape} ({spec.dtype}, shape {spec.shape}), "
+            f"got an array of shape {shape}. Reshape the values, or change the spec."
+        ).about("feature", name, expected=spec.shape, found=shape)
 
 
 def check_range(name: str, spec: FeatureSpec, array: Array) -> None:
@@ -141,13 +131,9 @@ def check_range(name: str, spec: FeatureSpec, array: Array) -> None:
     if least < low or greatest > high:
         found = least if least < low else greatest
         raise SpecError(
-            f"feature {name!r}: expected values in the declared range [{low}, {high}], got {found}. Clip the values, "
-            "or "
-            "declare another minimum and maximum.",
-            feature=name,
-            expected=(low, high),
-            found=found,
-        )
+            f"expected values in the declared range [{low}, {high}], got {found}. Clip the values, or declare another "
+            "minimum and maximum."
+        ).about("feature", name, expected=(low, high), found=found)
 
 
 # Stored floats
@@ -186,12 +172,9 @@ def restored(name: str, spec: FeatureSpec, values: Array, *, copy: bool = True) 
         made = cast_exactly(values, declared, rounds=spec.shape == ())
     except NotExactError as error:
         raise SpecError(
-            f"feature {name!r}: expected values that are exact in {spec.dtype}, found {error} in a float_list. The "
-            "record was written with another spec; declare float32 to read it.",
-            feature=name,
-            expected=spec.dtype,
-            found=error.found,
-        ) from None
+            f"expected values that are exact in {spec.dtype}, found {error} in a float_list. The record was written "
+            "with another spec; declare float32 to read it."
+        ).about("feature", name, expected=spec.dtype, found=error.found) from None
     nan = np.isnan(values)
     if nan.any():
         bits = values[nan].view(np.uint32)

@@ -77,19 +77,15 @@ class SequenceFeatures:
         both = sorted(self.feature_lists.keys() & self.context.keys())
         if both:
             raise SpecError(
-                f"feature {both[0]!r}: expected it in the feature lists or in the context, got it in both, but a batch "
-                "has one column for each name. Omit one of them.",
-                feature=both[0],
-            )
+                "expected it in the feature lists or in the context, got it in both, but a batch has one column for "
+                "each name. Omit one of them."
+            ).about("feature", both[0])
         for name, spec in self.feature_lists.items():
             if not spec.shape or (spec.ragged and None in spec.shape[2:]):
                 raise SpecError(
-                    f"feature {name!r}: expected a shape whose first dimension counts the steps, such as (None,) or "
-                    f"(None, 38), got {spec.shape}. A SequenceExample does not record sizes beyond the second "
-                    "dimension.",
-                    feature=name,
-                    found=spec.shape,
-                )
+                    "expected a shape whose first dimension counts the steps, such as (None,) or (None, 38), got "
+                    f"{spec.shape}. A SequenceExample does not record sizes beyond the second dimension."
+                ).about("feature", name, found=spec.shape)
         _check_flat(self.context)
 
     @functools.cached_property
@@ -114,11 +110,9 @@ class SequenceFeatures:
         for name in self.feature_lists:
             if name not in lists:
                 raise SpecError(
-                    f"feature {name!r}: expected a feature list of this name, found {sorted(lists)} (and in the "
-                    f"context {sorted(context)}). Declare what the record has.",
-                    feature=name,
-                    found=sorted(lists),
-                )
+                    f"expected a feature list of this name, found {sorted(lists)} (and in the context "
+                    f"{sorted(context)}). Declare what the record has."
+                ).about("feature", name, found=sorted(lists))
             made[name] = self._readers[name].of_steps(lists[name].feature)
         for name in self.context:
             made[name] = self._readers[name].of_map(context)
@@ -204,11 +198,9 @@ def _check_flat(specs: ExampleSpec) -> None:
     for name, spec in specs.items():
         if spec.has_shape_feature:
             raise SpecError(
-                f"feature {name!r}: expected a shape where at most the first dimension varies, got {spec.shape}: a "
-                "message holds values in a row. Use MessageFeatures(function, features), which may reshape them.",
-                feature=name,
-                found=spec.shape,
-            )
+                f"expected a shape where at most the first dimension varies, got {spec.shape}: a message holds values "
+                "in a row. Use MessageFeatures(function, features), which may reshape them."
+            ).about("feature", name, found=spec.shape)
 
 
 def _declared_value(name: str, spec: FeatureSpec, value: FeatureValue) -> FeatureValue:
@@ -219,11 +211,8 @@ def _declared_value(name: str, spec: FeatureSpec, value: FeatureValue) -> Featur
     wanted = str if spec.dtype == dtypes.STR else bytes
     values = list(value) if spec.shape and not isinstance(value, (str, bytes)) else [value]
     if (not spec.shape) != isinstance(value, (str, bytes)) or not all(isinstance(one, wanted) for one in values):
-        raise SpecError(
-            f"feature {name!r}: expected {spec.dtype} of shape {spec.shape}, got {type(value).__name__}. Convert it.",
-            feature=name,
-            expected=spec,
-            found=type(value),
+        raise SpecError(f"expected {spec.dtype} of shape {spec.shape}, got {type(value).__name__}. Convert it.").about(
+            "feature", name, expected=spec, found=type(value)
         )
     if not spec.shape:
         return value
@@ -255,11 +244,9 @@ class _FeatureReader:
         if self._spec.shape[:1] == (None,):
             return self._value(messages.Feature(), None)
         raise SpecError(
-            f"feature {self._name!r}: expected {self._spec.dtype} of shape {self._spec.shape}, found no such feature "
-            f"among {sorted(features)}. Only one whose first dimension varies may be missing.",
-            feature=self._name,
-            found=sorted(features),
-        )
+            f"expected {self._spec.dtype} of shape {self._spec.shape}, found no such feature among {sorted(features)}. "
+            "Only one whose first dimension varies may be missing."
+        ).about("feature", self._name, found=sorted(features))
 
     def of_steps(self, steps: Sequence[messages.Feature]) -> FeatureValue:
         """The value of a feature list."""
@@ -275,10 +262,9 @@ class _FeatureReader:
             else:
                 if kind not in (None, found):
                     raise SpecError(
-                        f"feature {name!r}: expected one kind of list in all steps, found a {kind} and then, at step "
-                        f"{position}, a {found}. Read it with MessageFeatures(function, features).",
-                        feature=name,
-                    )
+                        f"expected one kind of list in all steps, found a {kind} and then, at step {position}, a "
+                        f"{found}. Read it with MessageFeatures(function, features)."
+                    ).about("feature", name)
                 kind = found
                 values = getattr(step, kind)
                 count = len(values.value)
@@ -286,13 +272,10 @@ class _FeatureReader:
             size = count if size is None else size
             if count != size:
                 raise SpecError(
-                    f"feature {name!r}: expected {size} values at each step (shape {spec.shape}), found {count} at "
-                    f"step {position}. Declare (None, None) where only records differ; where steps do, pad them with "
-                    "MessageFeatures(function, features).",
-                    feature=name,
-                    expected=size,
-                    found=count,
-                )
+                    f"expected {size} values at each step (shape {spec.shape}), found {count} at step {position}. "
+                    "Declare (None, None) where only records differ; where steps do, pad them with "
+                    "MessageFeatures(function, features)."
+                ).about("feature", name, expected=size, found=count)
         shape = (len(steps), *((size or 0) if one is None else one for one in inner))
         return self._value(whole, shape)
 

@@ -283,18 +283,15 @@ class ExampleSpec(Mapping[str, FeatureSpec]):
             feature = features[name]
             if not isinstance(feature, FeatureSpec):
                 raise SpecError(
-                    f"feature {name!r}: expected a FeatureSpec, got {feature!r}. Write FeatureSpec('int32', "
-                    "shape=(None,)).",
-                    feature=name,
-                )
+                    f"expected a FeatureSpec, got {feature!r}. Write FeatureSpec('int32', shape=(None,))."
+                ).about("feature", name)
             checked[name] = feature
         for name, feature in checked.items():
             if feature.has_shape_feature and name + SHAPE_SUFFIX in checked:
                 raise SpecError(
-                    f"feature {name + SHAPE_SUFFIX!r}: the name is taken by the shape of {name!r}, which varies in "
-                    f"more than its first dimension ({feature.shape}). Rename one of the two.",
-                    feature=name + SHAPE_SUFFIX,
-                )
+                    f"the name is taken by the shape of {name!r}, which varies in more than its first dimension "
+                    f"({feature.shape}). Rename one of the two."
+                ).about("feature", name + SHAPE_SUFFIX)
         self._features = checked
 
     @property
@@ -376,21 +373,16 @@ class ExampleSpec(Mapping[str, FeatureSpec]):
                     unknown.add(name)
                 elif features.setdefault(name, found) != found:
                     raise SpecError(
-                        f"feature {name!r}: expected {_words(features[name])} as in earlier examples, got "
-                        f"{_words(found)} in example {position}. Declare the feature.",
-                        feature=name,
-                        example=position,
-                        expected=features[name],
-                        found=found,
-                    )
+                        f"expected {_words(features[name])} as in earlier examples, got {_words(found)} in example "
+                        f"{position}. Declare the feature."
+                    ).about("feature", name, example=position, expected=features[name], found=found)
         if names is None:
             raise SpecError("features cannot be inferred without an example: declare them")
         for name in sorted(unknown - features.keys()):
             raise SpecError(
-                f"feature {name!r}: an empty list has no dtype, and no example has more. Declare the feature, or give "
-                "an empty NumPy array.",
-                feature=name,
-            )
+                "an empty list has no dtype, and no example has more. Declare the feature, or give an empty NumPy "
+                "array."
+            ).about("feature", name)
         return cls(features)
 
 
@@ -409,15 +401,12 @@ def _infer_feature(name: str, value: object) -> FeatureSpec | None:
         array = natural_array(value)
     except NotExactError as error:
         raise SpecError(
-            f"feature {name!r}: expected numbers that one dtype holds exactly, got {error}. Declare the "
-            "feature, and convert the values on purpose.",
-            feature=name,
-            found=error.found,
-        ) from None
+            f"expected numbers that one dtype holds exactly, got {error}. Declare the feature, and convert the values "
+            "on purpose."
+        ).about("feature", name, found=error.found) from None
     except ValueError as error:
-        raise SpecError(
-            f"feature {name!r}: expected an array, a scalar, bytes, str or an even list, got {brief(value)}: {error}",
-            feature=name,
+        raise SpecError(f"expected an array, a scalar, bytes, str or an even list, got {brief(value)}: {error}").about(
+            "feature", name
         ) from error
     if array.dtype == object:
         kinds = {type(item) for item in array.ravel().tolist()}
@@ -425,22 +414,18 @@ def _infer_feature(name: str, value: object) -> FeatureSpec | None:
             return FeatureSpec(kinds.pop().__name__, shape=(None,) * array.ndim)
         if type(None) in kinds:
             raise SpecError(
-                f"feature {name!r}: expected a value, got {brief(value)}, but a cache has no missing values. Store one "
-                "that stands for it, such as float('nan') or '', or drop the record: return drop(\"no value\").",
-                feature=name,
-            )
+                f"expected a value, got {brief(value)}, but a cache has no missing values. Store one that stands for "
+                "it, such as float('nan') or '', or drop the record: return drop(\"no value\")."
+            ).about("feature", name)
         if kinds == {int}:
             raise SpecError(
-                f"feature {name!r}: expected integers within int64 or uint64, got {brief(value)}. Store such numbers "
-                "as text: str(value).",
-                feature=name,
-            )
+                f"expected integers within int64 or uint64, got {brief(value)}. Store such numbers as text: str(value)."
+            ).about("feature", name)
         raise SpecError(
-            f"feature {name!r}: expected an array, a scalar, bytes, str or an even list, got objects of type "
+            "expected an array, a scalar, bytes, str or an even list, got objects of type "
             f"{sorted(kind.__name__ for kind in kinds)}. Convert it in the last stage: a dict, for example, to one "
-            "feature for each key, or to text with json.dumps.",
-            feature=name,
-        )
+            "feature for each key, or to text with json.dumps."
+        ).about("feature", name)
     try:
         return FeatureSpec(dtype_name(array.dtype), shape=(None,) * array.ndim)
     except SpecError as error:

@@ -211,12 +211,9 @@ class RawFeatures:
             expected = tf.TensorShape([None, *feature.shape])
             if not value.shape.is_compatible_with(expected):
                 raise SpecError(
-                    f"feature {feature.name!r}: expected a batch of shape {tuple(expected)}, got {tuple(value.shape)}. "
-                    f"Give an array of rank {rank}, one row for each example.",
-                    feature=feature.name,
-                    expected=tuple(expected),
-                    found=tuple(value.shape),
-                )
+                    f"expected a batch of shape {tuple(expected)}, got {tuple(value.shape)}. Give an array of rank "
+                    f"{rank}, one row for each example."
+                ).about("feature", feature.name, expected=tuple(expected), found=tuple(value.shape))
             return value
         if isinstance(value, tf.SparseTensor):
             value = _with_values(tf, feature, value)
@@ -248,12 +245,9 @@ class RawFeatures:
 def _raw_feature(name: str, feature: FeatureSpec) -> RawFeature:
     if feature.shape != (None,) and None in feature.shape:
         raise SpecError(
-            f"feature {name!r}: expected a fixed shape, or (None,) for any number of values, got {feature.shape}, for "
-            "which tensorflow-transform has no type. Flatten the values, and give the shape in a separate feature.",
-            feature=name,
-            expected=(None,),
-            found=feature.shape,
-        )
+            f"expected a fixed shape, or (None,) for any number of values, got {feature.shape}, for which "
+            "tensorflow-transform has no type. Flatten the values, and give the shape in a separate feature."
+        ).about("feature", name, expected=(None,), found=feature.shape)
     if feature.is_text:
         dtype = "string"
     elif feature.dtype in _FLOATS:
@@ -263,11 +257,9 @@ def _raw_feature(name: str, feature: FeatureSpec) -> RawFeature:
     else:
         remedy = "a maximum below 2**63" if feature.dtype in INTEGERS else "float32"
         raise SpecError(
-            f"feature {name!r}: tensorflow-transform knows int64, float32 and string, and {feature.dtype} fits none of "
-            f"them exactly. Declare {remedy}, and convert the values on purpose.",
-            feature=name,
-            found=feature.dtype,
-        )
+            f"tensorflow-transform knows int64, float32 and string, and {feature.dtype} fits none of them exactly. "
+            f"Declare {remedy}, and convert the values on purpose."
+        ).about("feature", name, found=feature.dtype)
     return RawFeature(name, dtype, None if None in feature.shape else tuple(d for d in feature.shape if d is not None))
 
 
@@ -289,22 +281,17 @@ def _text_values(feature: RawFeature, value: object) -> np.ndarray:
     shape = feature.shape
     if array.ndim != (1 if shape is None else len(shape)) or (shape is not None and array.shape != shape):
         raise SpecError(
-            f"feature {feature.name!r}: expected text of shape {(None,) if shape is None else shape}, got an array of "
-            f"shape {array.shape}. Reshape the values, or change the features of the TransformFn.",
-            feature=feature.name,
-            expected=shape,
-            found=array.shape,
-        )
+            f"expected text of shape {(None,) if shape is None else shape}, got an array of shape {array.shape}. "
+            "Reshape the values, or change the features of the TransformFn."
+        ).about("feature", feature.name, expected=shape, found=array.shape)
     made = np.empty(array.shape, object)
     for position in np.ndindex(array.shape):
         item = array[position]
         if not isinstance(item, str | bytes):
             raise SpecError(
-                f"feature {feature.name!r}: expected bytes or str, got {type(item).__name__} {repr(item)[:60]}. "
-                "Convert it, or change the features of the TransformFn.",
-                feature=feature.name,
-                found=item,
-            )
+                f"expected bytes or str, got {type(item).__name__} {repr(item)[:60]}. Convert it, or change the "
+                "features of the TransformFn."
+            ).about("feature", feature.name, found=item)
         made[position] = item.encode() if isinstance(item, str) else item
     return made
 
@@ -325,10 +312,7 @@ def _cast(tf: ModuleType, feature: RawFeature, value: tf.Tensor) -> tf.Tensor:
     }[feature.dtype]
     if not exact:
         raise SpecError(
-            f"feature {feature.name!r}: expected {feature.dtype}, or what is exact in it, got {value.dtype.name}. "
-            "Convert the values explicitly, or declare the feature with the dtype it has.",
-            feature=feature.name,
-            expected=feature.dtype,
-            found=value.dtype.name,
-        )
+            f"expected {feature.dtype}, or what is exact in it, got {value.dtype.name}. Convert the values explicitly, "
+            "or declare the feature with the dtype it has."
+        ).about("feature", feature.name, expected=feature.dtype, found=value.dtype.name)
     return tf.cast(value, wanted)

@@ -96,10 +96,9 @@ class TransformFn(Analyzer):
         function = self.preprocessing_fn
         if not callable(function) and not (isinstance(function, str) and ":" in function):
             raise DeclarationError(
-                f"analyzer {self.name!r}: preprocessing_fn should be a function of a dict of tensors, or its reference "
-                f"'package.module:name', got {function!r}.",
-                analyzer=self.name,
-            )
+                "preprocessing_fn should be a function of a dict of tensors, or its reference 'package.module:name', "
+                f"got {function!r}."
+            ).about("analyzer", self.name)
         try:
             spec = self.features if isinstance(self.features, ExampleSpec) else ExampleSpec(self.features)
             RawFeatures.of(spec, varying=self.varying)
@@ -122,10 +121,9 @@ class TransformFn(Analyzer):
             found = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:
             raise DeclarationError(
-                f"analyzer {self.name!r}: the preprocessing_fn {self.preprocessing_fn!r} cannot be imported: {error}. "
-                "Name a function at the top of a module that workers can import.",
-                analyzer=self.name,
-            ) from error
+                f"the preprocessing_fn {self.preprocessing_fn!r} cannot be imported: {error}. Name a function at the "
+                "top of a module that workers can import."
+            ).about("analyzer", self.name) from error
         function: PreprocessingFn = found
         return function
 
@@ -168,10 +166,9 @@ class TransformFn(Analyzer):
         except Exception as error:
             function = self.preprocessing_fn if isinstance(self.preprocessing_fn, str) else _name_of(self.function)
             raise AnalysisError(
-                f"analyzer {self.name!r}: the preprocessing_fn {function} failed while {what}: {_words_of(error)} It "
-                f"was given {self._described()}. Repair the function, or the features of the TransformFn.",
-                analyzer=self.name,
-            ) from error
+                f"the preprocessing_fn {function} failed while {what}: {_words_of(error)} It was given "
+                f"{self._described()}. Repair the function, or the features of the TransformFn."
+            ).about("analyzer", self.name) from error
 
     def _described(self) -> str:
         forms = {
@@ -238,11 +235,8 @@ class _ShardInputs(Accumulator):
                 self._raw.columns([example])
             except SpecError as error:
                 raise AnalysisError(
-                    f"analyzer {self._learned.name!r}: record {record_ids[at]!r} does not fit the features of the "
-                    f"TransformFn: {error}",
-                    analyzer=self._learned.name,
-                    record=record_ids[at],
-                ) from error
+                    f"record {record_ids[at]!r} does not fit the features of the TransformFn: {error}"
+                ).about("analyzer", self._learned.name, record=record_ids[at]) from error
 
 
 def _beam_passes() -> ModuleType:
@@ -302,10 +296,9 @@ class ApplyTransformFn(Pipeline):
         taken = sorted(set(self.keep) & set(function.outputs))
         if taken:
             raise DeclarationError(
-                f"stage {self.name!r}: {taken} are transformed features, and to be kept as they were. Leave them out "
-                "of keep, or rename the outputs of the preprocessing_fn.",
-                stage=self.name,
-            )
+                f"{taken} are transformed features, and to be kept as they were. Leave them out of keep, or rename the "
+                "outputs of the preprocessing_fn."
+            ).about("stage", self.name)
         made = function.examples(examples)
         for transformed, example in zip(made, examples, strict=True):
             for name in self.keep:

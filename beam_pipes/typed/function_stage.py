@@ -121,10 +121,9 @@ class FunctionStage(Pipeline, Generic[P, R]):
         for option in options:
             if option in self._filled:
                 raise DeclarationError(
-                    f"stage {self.name!r}: {option!r} is given by the engine, for each record; it cannot be bound. "
-                    "Call the parameter something else if it is an option.",
-                    stage=self.name,
-                )
+                    f"{option!r} is given by the engine, for each record; it cannot be bound. Call the parameter "
+                    "something else if it is an option."
+                ).about("stage", self.name)
             if option not in known and not takes_any:
                 near = difflib.get_close_matches(option, known, n=1)
                 advice = f"Did you mean {near[0]!r}? " if near else ""
@@ -174,10 +173,9 @@ class FunctionStage(Pipeline, Generic[P, R]):
         for name in self._option_names():
             if self._parameters[name].kind is inspect.Parameter.POSITIONAL_ONLY and self._is_required(name):
                 raise InvalidTypeSignatureException(
-                    f"stage {self.name!r}: the parameter {name!r} can only be given by position, and a stage is called "
-                    "with the record alone. Write it after a `*`, as an option.",
-                    stage=self.name,
-                )
+                    f"the parameter {name!r} can only be given by position, and a stage is called with the record "
+                    "alone. Write it after a `*`, as an option."
+                ).about("stage", self.name)
 
     # Types.
 
@@ -278,21 +276,16 @@ class FunctionStage(Pipeline, Generic[P, R]):
     def _each(self, produced: object) -> Iterable[object]:
         if isinstance(produced, str | bytes | Mapping) or not isinstance(produced, Iterable):
             raise InvalidTransformOutputException(
-                f"stage {self.name!r}: several outputs are annotated, one after the other, got {brief(produced)}. "
-                f"Yield them, return a list of them, or write -> {type(produced).__name__} for one output.",
-                stage=self.name,
-                found=type(produced),
-            )
+                f"several outputs are annotated, one after the other, got {brief(produced)}. Yield them, return a list "
+                f"of them, or write -> {type(produced).__name__} for one output."
+            ).about("stage", self.name, found=type(produced))
         return produced
 
     def _fields(self, value: object) -> dict[str, object]:
         if not isinstance(value, self.gives.classes or ()):
             raise InvalidTransformOutputException(
-                f"stage {self.name!r}: expected {describe_classes(self.gives.classes)}, got {brief(value)}. "
-                f"{self.advice_on_output}",
-                stage=self.name,
-                found=type(value),
-            )
+                f"expected {describe_classes(self.gives.classes)}, got {brief(value)}. {self.advice_on_output}"
+            ).about("stage", self.name, found=type(value))
         return fields_of(value)
 
     # Identity: fingerprints and pickles.
@@ -344,10 +337,9 @@ class BatchedFunctionStage(FunctionStage[P, R]):
         if self._filled:
             kind = "batched stage" if self.batched else "stage with a service"
             raise InvalidTypeSignatureException(
-                f"stage {self.name!r}: a {kind} cannot have {', '.join(map(repr, self._filled))}, which belongs "
-                "to a single record. Leave batched=True out, or do this in a separate stage.",
-                stage=self.name,
-            )
+                f"a {kind} cannot have {', '.join(map(repr, self._filled))}, which belongs to a single record. Leave "
+                "batched=True out, or do this in a separate stage."
+            ).about("stage", self.name)
 
     def check_batching(self) -> None:
         """Raises `DeclarationError` for invalid limits of batches."""
@@ -415,10 +407,9 @@ class BatchedFunctionStage(FunctionStage[P, R]):
     def _wrong_batch(self, expected: int, found: str) -> NoReturn:
         # A fault of the function, not of a record: running records one by one would not help.
         raise DeclarationError(
-            f"stage {self.name!r}: a batched stage returns a list with one result for each record, expected "
-            f'{expected}, got {found}. Return None or drop("reason") in place of a record without output.',
-            stage=self.name,
-        )
+            f"a batched stage returns a list with one result for each record, expected {expected}, got {found}. Return "
+            'None or drop("reason") in place of a record without output.'
+        ).about("stage", self.name)
 
 
 class ServiceStage(BatchedFunctionStage[P, R]):
@@ -500,10 +491,9 @@ def stage(
     own = {name: options.pop(name) for name in _OWN_OPTIONS if name in options}
     if clashing := [name for name in own if name in made._option_names()]:
         raise DeclarationError(
-            f"stage {made.name!r}: {clashing[0]!r} is what stage(...) takes itself, and the function has a parameter "
-            f"of this name. Rename the parameter, or write {made.__name__}.bind({clashing[0]}=…) for it.",
-            stage=made.name,
-        )
+            f"{clashing[0]!r} is what stage(...) takes itself, and the function has a parameter of this name. Rename "
+            f"the parameter, or write {made.__name__}.bind({clashing[0]}=…) for it."
+        ).about("stage", made.name)
     if options:
         made = made.bind(**options)
     own = {name: value for name, value in own.items() if value is not None}
@@ -518,10 +508,9 @@ def stage(
         made.check_batching()
     elif of_batches := [name for name in _BATCHING if name in own]:
         raise DeclarationError(
-            f"stage {made.name!r}: {of_batches[0]} limits the batches of a batched stage, and this one takes single "
-            "records. Write @stage(batched=True), and take a list of records.",
-            stage=made.name,
-        )
+            f"{of_batches[0]} limits the batches of a batched stage, and this one takes single records. Write "
+            "@stage(batched=True), and take a list of records."
+        ).about("stage", made.name)
     return made
 
 

@@ -119,11 +119,9 @@ class Batching(Generic[R]):
         )
         if (tokens is None) != (tokens_of is None) or (tokens_of is not None and not callable(tokens_of)):
             raise DeclarationError(
-                f"stage {stage!r}: batch_tokens goes with tokens_of, a function that says how many tokens a record "
-                f"has, such as tokens_of=len for lists of them; got batch_tokens={brief(tokens)}, "
-                f"tokens_of={brief(tokens_of)}.",
-                stage=stage,
-            )
+                "batch_tokens goes with tokens_of, a function that says how many tokens a record has, such as "
+                f"tokens_of=len for lists of them; got batch_tokens={brief(tokens)}, tokens_of={brief(tokens_of)}."
+            ).about("stage", stage)
         self._stage = stage
         self._tokens_of = cast("Callable[[R], int] | None", tokens_of)
         #: The most records that memory had room for, once it ran out: the next batches need not find that again.
@@ -171,11 +169,9 @@ class Batching(Generic[R]):
             return len(value_bytes(record))
         except SourceError:
             raise DeclarationError(
-                f"stage {self._stage!r}: batch_bytes needs records of known size: numbers, text, bytes, arrays, and "
-                f"lists, dicts and dataclasses of them; got {brief(record)}. Use batch_tokens=, with a function that "
-                "knows it.",
-                stage=self._stage,
-            ) from None
+                "batch_bytes needs records of known size: numbers, text, bytes, arrays, and lists, dicts and "
+                f"dataclasses of them; got {brief(record)}. Use batch_tokens=, with a function that knows it."
+            ).about("stage", self._stage) from None
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -190,12 +190,11 @@ class Caller:
                     raise
                 if not budget.spend(service.retry_share):
                     raise ServiceError(
-                        f"stage {self._stage!r}: its service fails too often: {budget.retries} retries for "
-                        f"{budget.calls} calls of this process, more than retry_share={service.retry_share:g} allows; "
-                        f"the last one with {type(error).__name__}: {without_stop(error)}. The answers so far are "
-                        "kept: build again when the service is well, or give Service(calls_per_sec=…) fewer calls.",
-                        stage=self._stage,
-                    ) from error
+                        f"its service fails too often: {budget.retries} retries for {budget.calls} calls of this "
+                        f"process, more than retry_share={service.retry_share:g} allows; the last one with "
+                        f"{type(error).__name__}: {without_stop(error)}. The answers so far are kept: build again when "
+                        "the service is well, or give Service(calls_per_sec=…) fewer calls."
+                    ).about("stage", self._stage) from error
                 pause = random.uniform(0, min(0.5 * 2**retries, _LONGEST_PAUSE_SECS))
                 retries += 1
                 asked = min(retry_after_secs(error), _LONGEST_RETRY_AFTER_SECS)
@@ -211,11 +210,10 @@ class Caller:
             return hashlib.blake2b(value_bytes(record), digest_size=20).hexdigest()
         except SourceError:
             raise DeclarationError(
-                f"stage {self._stage!r}: answers of a service are kept by the content of records, which are numbers, "
-                f"text, bytes, arrays, and lists, dicts and dataclasses of them; got {brief(record)}. Put a stage "
-                "before it that gives what the call needs.",
-                stage=self._stage,
-            ) from None
+                "answers of a service are kept by the content of records, which are numbers, text, bytes, arrays, and "
+                f"lists, dicts and dataclasses of them; got {brief(record)}. Put a stage before it that gives what the "
+                "call needs."
+            ).about("stage", self._stage) from None
 
     def _keep(self, answers: dict[str, _Answer], directory: str) -> None:
         storage = storage_for(directory)
@@ -226,10 +224,9 @@ class Caller:
                 self._loaded(data)
             except Exception:
                 raise DeclarationError(
-                    f"stage {self._stage!r}: the answers of a service are kept, so its function returns numbers, text, "
-                    f"bytes, arrays, and lists and dicts of them; got {brief(answers[key].produced)}.",
-                    stage=self._stage,
-                ) from None
+                    "the answers of a service are kept, so its function returns numbers, text, bytes, arrays, and "
+                    f"lists and dicts of them; got {brief(answers[key].produced)}."
+                ).about("stage", self._stage) from None
             path = f"{directory}/{_place(key)}"
             storage.makedirs(path.rpartition("/")[0])
             storage.replace(path, hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest() + data)

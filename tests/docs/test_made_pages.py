@@ -93,6 +93,7 @@ class TestTheErrorPage:
         source = """
 raise TaskError("no rate for the task" + f" {name!r}; " "give one", task=name)
 raise errors.LoaderError(f"batch_size {size} is too small")
+raise errors.LoaderError("its shape varies").about("feature", name, found=shape)
 raise TaskError(message)
 raise TaskError("short")
 raise ValueError("of no class of ours, however long")
@@ -108,6 +109,7 @@ known(name, among=other)
             ("InferenceError", "…: expected spectrograms, got …"),
             ("TaskError", "…: on_error should be one of …, got …."),
             ("InferenceError", "…: shard should be an integer…, got …."),
+            ("LoaderError", "feature …: its shape varies"),
         ]
 
     @pytest.mark.parametrize(

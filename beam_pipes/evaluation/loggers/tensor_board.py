@@ -68,9 +68,8 @@ class TensorBoardLogger(MetricsLogger):
         if isinstance(value, Text):
             if not isinstance(value.textdata, str | bytes):
                 raise EvaluationError(
-                    f"metric {name!r}: `textdata` should be of the type `str` or `bytes`, got {value.textdata!r}",
-                    metric=name,
-                )
+                    f"`textdata` should be of the type `str` or `bytes`, got {value.textdata!r}"
+                ).about("metric", name)
             return self._tf.constant(value.textdata), self._metadata("text")
         if isinstance(value, Image):
             return self._images(name, value), self._metadata("images")
