@@ -44,8 +44,9 @@ class ReadFromCache(beam.PTransform):  # type: ignore[misc]
         pipeline | ReadFromCache("cache/train", columns=["user"])  →  {"user": "ann"}, {"user": "bob"}, …
 
     Elements are those of `split[i]`: dicts of arrays and scalars, messages, or bytes; checksums are checked, and
-    taken-down records are omitted. The snapshot is the one published when the pipeline is constructed; a job whose
-    workers find another one fails with `StaleCacheError`.
+    taken-down records are omitted. Of a cache on an object store, a worker requests the bytes that its range covers,
+    4 MiB at a time, and copies no shard, unless `cache` was opened with a `local_directory`. The snapshot is the one
+    published when the pipeline is constructed; a job whose workers find another one fails with `StaleCacheError`.
 
     Args:
         cache: a `Split`, or its path, such as `gs://bucket/agg/train`.
@@ -108,11 +109,14 @@ class _SplitSource(iobase.BoundedSource):  # type: ignore[misc]
 
     def read(self, range_tracker: OffsetRangeTracker) -> Iterator[Element]:
         removed = set(self._split.removed_rows.tolist())
-        for index in range(range_tracker.start_position(), range_tracker.stop_position()):
+        first, last = range_tracker.start_position(), range_tracker.stop_position()
+        stream = self._split.stream(first, last)
+        for index in range(first, last):
             if not range_tracker.try_claim(index):
                 return
+            record = None if stream is None else next(stream)
             if index not in removed:
-                yield self._element(self._split[index])
+                yield self._element(self._split[index] if record is None else record)
 
     def _element(self, record: Record) -> Element:
         if self._columns is None:

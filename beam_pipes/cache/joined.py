@@ -46,6 +46,9 @@ class JoinedSplit(Split):
             return (self[index] for index in range(len(self)))
         return self._joined()
 
+    def stream(self, first: int, last: int) -> None:
+        """None: the columns lie in other files."""
+
     def _joined(self) -> Iterator[Record]:
         for record, *others in zip(super().__iter__(), *self.beside.values(), strict=True):
             values = zip(self.beside, others, strict=True)

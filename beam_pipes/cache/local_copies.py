@@ -47,6 +47,7 @@ from beam_pipes.storage.protocol import Storage, write_all
 _PART = ".part"
 _LOCK = ".lock"
 _CHUNK_BYTES = 1 << 20
+_RANGE_BYTES = 4 << 20
 _POLL_SECS = 0.02
 _LOCK_SECS = 600.0
 
@@ -143,17 +144,15 @@ class ShardStore:
             os.replace(path.with_name(path.name + _PART), path)
 
     def _chunks(self, remote: str) -> Iterator[bytes]:
-        try:
-            with self._storage.open_read(remote) as source:
-                while chunk := source.read(_CHUNK_BYTES):
-                    yield chunk
-        except CacheNotFoundError as error:
-            refuse_removed(remote, error)
-            raise
-        except BeamPipesError:
-            raise
-        except OSError as error:
-            raise read_error(remote, error) from error
+        with _reading(remote), self._storage.open_read(remote) as source:
+            while chunk := source.read(_CHUNK_BYTES):
+                yield chunk
+
+    def ranges(self, remote: str, start: int, end: int) -> Iterator[bytes]:
+        """The bytes from `start` to `end` of a file where it is, 4 MiB at a time; nothing is copied."""
+        with _reading(remote):
+            for at in range(start, end, _RANGE_BYTES):
+                yield self._storage.read_range(remote, at, min(_RANGE_BYTES, end - at))
 
     def _make_room(self, size: int) -> None:
         files = sorted(self._files())
@@ -281,6 +280,19 @@ class ShardStore:
             os.close(descriptor)
 
 
+@contextlib.contextmanager
+def _reading(remote: str) -> Iterator[None]:
+    try:
+        yield
+    except CacheNotFoundError as error:
+        refuse_removed(remote, error)
+        raise
+    except BeamPipesError:
+        raise
+    except OSError as error:
+        raise read_error(remote, error) from error
+
+
 def _is_still(path: Path, descriptor: int) -> bool:
     """Whether an open file is the one at a path now."""
     try:
@@ -337,6 +349,15 @@ class LocalCopies:
     @property
     def max_bytes(self) -> int:
         return self._store.max_bytes
+
+    @property
+    def are_private(self) -> bool:
+        """Whether nobody chose a directory for them: one reading needs no copies then."""
+        return self._store.place is not None and self._store.place[0] == _OF_THE_MACHINE
+
+    def ranges(self, shard: int, start: int, end: int) -> Iterator[bytes]:
+        """These bytes of a shard's records, read from the storage."""
+        return self._store.ranges(os.path.join(self._directory, self._files[shard]), start, end)
 
     def data(self, shard: int) -> str:
         """The local path of a shard's records, whose checksum was compared with the manifest when they were copied."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import bisect
 import functools
+import itertools
 import operator
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from beam_pipes.cache.regions import Region, open_region
 from beam_pipes.errors import ExampleIndexError
 from beam_pipes.format.codec import RecordCodec
 from beam_pipes.format.dtypes import Array
-from beam_pipes.format.framing import FRAME_BYTES, HEADER_BYTES, check_frame, intact_payload, read_records
+from beam_pipes.format.framing import FRAME_BYTES, HEADER_BYTES, check_frame, intact_payload, payloads_of, read_records
 from beam_pipes.format.index import (
     OFFSET,
     ORDINAL,
@@ -317,6 +318,36 @@ class ShardFiles:
         itemsize = column_dtype(name).itemsize
         start = int(self._positions[0][name][shard]) + position * itemsize
         return int.from_bytes(self._index.read(shard, start, itemsize), "little")
+
+    def stream(self, rows: Sequence[int] | Array) -> Iterator[bytes] | None:
+        """The payloads of these records, ascending, by requests for parts of their shards; checksums are checked.
+
+        Between the first and the last of them in a shard everything is read. The index is needed only where a shard
+        is not read from its first record to its last. None if the shards are on this machine, or are to be.
+        """
+        if self._copies is None or not self._copies.are_private:
+            return None
+        self.lease()
+        return self._streamed(rows, self._copies)
+
+    def _streamed(self, rows: Sequence[int] | Array, copies: LocalCopies) -> Iterator[bytes]:
+        at = 0
+        while at < len(rows):
+            shard, first = self.place_one(int(rows[at]))
+            begin, size = int(self.begins[shard]), int(self.shard_sizes[shard])
+            behind = bisect.bisect_left(rows, begin + size, at)
+            chosen, at = rows[at:behind], behind
+            last = int(chosen[-1]) - begin + 1
+            start = self.offset(shard, first) if first else 0
+            end = self.offset(shard, last) if last < size else int(self._file_bytes[shard])
+            path = self.path(shard)
+            found = payloads_of(copies.ranges(shard, start, end), path, start, end, count=last - first)
+            if len(chosen) < last - first:
+                wanted = np.zeros(last - first, bool)
+                wanted[np.asarray(chosen, np.int64) - (begin + first)] = True
+                yield from itertools.compress(found, wanted.tolist())
+            else:
+                yield from found
 
     def payloads(self) -> Iterator[bytes]:
         """The payloads of all records in order, read as a stream; checksums and numbers are checked."""

@@ -343,6 +343,16 @@ class Split:
             index = int(self.stand_ins([index])[0])
         return self._files.payload(index)
 
+    def stream(self, first: int, last: int) -> Iterator[Record] | None:
+        """The records `first` to `last`, in order, if their shards are on a store and nobody chose a local directory.
+
+        They are read by requests for parts of the shards, of which no copies are made; removed ones are among them.
+        None elsewhere: read them one by one.
+        """
+        rows = range(first, last) if self.choice is None else self.choice.rows[first:last]
+        payloads = self._files.stream(rows)
+        return None if payloads is None else map(self._decoded_record, payloads)
+
     @property
     def removed_rows(self) -> Array:
         """(k,) int64, ascending: the records that are taken down now. Each is read as another, drawn for it."""

@@ -155,14 +155,34 @@ def read_records(path: str | os.PathLike[str], *, verify: bool = True) -> Iterat
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
 
-        def refuse(offset: int, found: bytes, missing: int) -> None:
-            check_header(name, offset, found[:HEADER_BYTES], len(found) if missing else size - offset)
+        yield from payloads_of(iter(lambda: file.read(_READ_BYTES), b""), name, 0, size, verify=verify)
 
-        for together in frames(iter(lambda: file.read(_READ_BYTES), b""), most_bytes=size - FRAME_BYTES, refuse=refuse):
-            for offset, payload, stored in together:
-                if verify and stored != masked_crc32c(payload):
-                    _check_payload(name, offset, payload, stored)
-                yield payload
+
+def payloads_of(
+    chunks: Iterable[bytes], path: str, start: int, end: int, *, count: int | None = None, verify: bool = True
+) -> Iterator[bytes]:
+    """The payloads in the bytes from `start` to `end` of the TFRecord file `path`, as in `read_records`.
+
+    Raises `CorruptRecordError` too if they are not `count`.
+    """
+
+    def refuse(offset: int, found: bytes, missing: int) -> None:
+        check_header(path, offset, found[:HEADER_BYTES], len(found) if missing else end - offset)
+
+    yielded = 0
+    for together in frames(chunks, offset=start, most_bytes=end - start - FRAME_BYTES, refuse=refuse):
+        for offset, payload, stored in together:
+            if verify and stored != masked_crc32c(payload):
+                _check_payload(path, offset, payload, stored)
+            yield payload
+        yielded += len(together)
+    if count is not None and yielded != count:
+        raise CorruptRecordError(
+            f"{path}: expected {count} records in the bytes {start} to {end}, as the manifest says, found {yielded}. "
+            "Build the cache again, or copy the shard again.",
+            path=path,
+            offset=start,
+        )
 
 
 # Offset of the frame, payload, and its stored checksum.

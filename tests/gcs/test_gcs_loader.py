@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from fault_proxy import FaultProxy, at_random
 from view_pages import answers
 
+from beam_pipes.beam import ReadFromCache
 from beam_pipes.cache import Cache, storage_for
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, LoaderError
 from beam_pipes.loader import BlockShuffle, Loader, open_remote
@@ -128,3 +130,68 @@ def test_a_split_on_object_storage_is_named_by_its_path(caches):
     assert all(map(same, expected, found)) and len(expected) == len(found) > 0
     with pytest.raises(CacheNotFoundError, match=f"the cache '{caches[1]}' has no split 'test'. Choose one of: 'gs://"):
         Loader(f"{caches[1]}/test", batch_size=32)
+
+
+def test_a_beam_source_requests_the_parts_that_it_reads_and_copies_no_shard(caches, emulator, tmp_path, monkeypatch):
+    here = Cache.open(caches[0])["words"]
+    count, middle = len(here), next(shard for shard in range(1, here.num_shards) if here.shard_sizes[shard] > 5)
+    begin = int(here.shard_sizes[:middle].sum())
+    behind = begin + int(here.shard_sizes[middle])
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    with FaultProxy(emulator, lambda number, method, path: None) as proxy:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
+        there = Cache.open(caches[1])["words"]
+
+        def read(first: int, last: int, split=there) -> tuple[list, dict[str, int], int]:
+            """(records, bytes of each shard that were sent, files of indexes that were requested)"""
+            source = pickle.loads(pickle.dumps(ReadFromCache(split)._source))
+            source._split.close()
+            proxy.sent_bytes.clear()
+            found = list(source.read(source.get_range_tracker(first, last)))
+            sent = {path.rpartition("%2F")[2].rpartition("/")[2]: size for path, size in proxy.sent_bytes.items()}
+            shards = {path: size for path, size in sent.items() if "tfrecord" in path and ".index" not in path}
+            return found, shards, sum(".index" in path for path in sent)
+
+        def is_like(found: list, rows) -> bool:
+            return len(found) == len(rows) and all(same(one, here[row]) for one, row in zip(found, rows, strict=True))
+
+        found, shards, indexes = read(0, count)
+        assert is_like(found, range(count)) and indexes == 0
+        assert sorted(shards.values()) == sorted(size for size in here._shards.bytes if size)
+
+        found, shards, indexes = read(begin + 1, begin + 4)
+        assert is_like(found, range(begin + 1, begin + 4))
+        assert list(shards.values()) == [here.offset_of(begin + 4) - here.offset_of(begin + 1)]
+
+        found, shards, _ = read(begin - 1, behind)  # from the end of one shard to the end of the next
+        assert is_like(found, range(begin - 1, behind)) and len(shards) == 2
+
+        copied = (tmp_path / "temporary").rglob("*.tfrecord*")
+        assert [file for file in copied if not file.name.endswith(".index")] == []
+
+        chosen = there.where("length > 5")  # which reads a feature of all records, from copies
+        found, shards, _ = read(0, len(chosen), chosen)
+        assert is_like(found, [row for row in range(count) if here[row]["length"] > 5]) and shards
+
+
+def test_a_beam_source_reads_a_chosen_directory_and_finds_damage(caches, tmp_path):
+    chosen = Cache.open(caches[1], local_directory=tmp_path / "copies")["words"]
+    source = ReadFromCache(chosen)._source
+    assert len(list(source.read(source.get_range_tracker(0, 3)))) == 3
+    assert [file for file in (tmp_path / "copies").rglob("*.tfrecord*") if ".index" not in file.name]
+
+    cache, storage = Cache.open(caches[1]), storage_for(caches[1])
+    split = cache["words"]
+    name, offset = split.place_of(1)[0], split.offset_of(1)
+    path = next(f"{cache.directory}/{each}" for each in storage.sizes(cache.directory) if each in name)
+    intact = storage.read_bytes(path)
+    source = ReadFromCache(split)._source
+    for data, words in [
+        (intact[:-1] + bytes([intact[-1] ^ 1]), "checksum"),
+        (intact[:-1], "cut short"),
+        (intact[:offset], "expected [0-9]+ records in the bytes 0 to [0-9]+, as the manifest says, found 1"),
+    ]:
+        storage.replace(path, data)
+        with pytest.raises(CorruptRecordError, match=words):
+            list(source.read(source.get_range_tracker(0, len(split))))

@@ -54,6 +54,8 @@ class FaultProxy:
         self.slow_secs = slow_secs
         self.done: Counter[str] = Counter()
         self.requests: list[tuple[str, str]] = []
+        #: Bytes that answers to GET requests held, by path without query.
+        self.sent_bytes: Counter[str] = Counter()
         self._lock = threading.Lock()
         proxy = self
 
@@ -152,6 +154,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(answer[at : at + 1])
                 time.sleep(self.proxy.slow_secs)
             return None
+        if self.command == "GET":
+            with self.proxy._lock:
+                self.proxy.sent_bytes[self.path.partition("?")[0]] += len(answer)
         if self.command != "HEAD":
             self.wfile.write(answer)
         return None
