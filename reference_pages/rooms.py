@@ -42,12 +42,12 @@ ROOMS: dict[str, Room] = {
         1, 240, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}
     ),
     "storage": Room(1, 3839, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
-    "format": Room(1, 3520, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
+    "format": Room(1, 3532, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
     "publication": Room(
         1, 1139, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
     ),
     "lineage": Room(1, 1000, "where a record came from; takedown", {"storage", "format", "publication"} | BASE),
-    "cache": Room(1, 4497, "reading a cache: snapshots, splits, columns, mapped shards", REST),
+    "cache": Room(1, 4542, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 2175, "graphs of units, their execution, statistics, resources of stages", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 7467, "raw input → source shards → batches of records", ENGINE),

@@ -33,12 +33,7 @@ from beam_pipes.format.spec import ExampleSpec, FeatureSpec, Record
 from beam_pipes.lineage.reader import Lineage
 from beam_pipes.lineage.takedown import RemovedRows, is_removed, stand_in_key, stand_ins
 from beam_pipes.publication.manifest import Manifest
-from beam_pipes.publication.publish import (
-    OlderShards,
-    manifest_with_id,
-    shards_of_older,
-    snapshot_directory,
-)
+from beam_pipes.publication.publish import OlderShards, manifest_with_id, shards_of_older, snapshot_directory
 from beam_pipes.publication.terms import Terms
 from beam_pipes.storage.local import storage_for
 from beam_pipes.storage.protocol import Storage
@@ -344,11 +339,7 @@ class Split:
         return self._files.payload(index)
 
     def stream(self, first: int, last: int) -> Iterator[Record] | None:
-        """The records `first` to `last`, in order, if their shards are on a store and nobody chose a local directory.
-
-        They are read by requests for parts of the shards, of which no copies are made; removed ones are among them.
-        None elsewhere: read them one by one.
-        """
+        """The records `first` to `last`, removed ones too, in order, without copies: see `ShardFiles.stream`."""
         rows = range(first, last) if self.choice is None else self.choice.rows[first:last]
         payloads = self._files.stream(rows)
         return None if payloads is None else map(self._decoded_record, payloads)

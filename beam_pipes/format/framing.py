@@ -161,10 +161,7 @@ def read_records(path: str | os.PathLike[str], *, verify: bool = True) -> Iterat
 def payloads_of(
     chunks: Iterable[bytes], path: str, start: int, end: int, *, count: int | None = None, verify: bool = True
 ) -> Iterator[bytes]:
-    """The payloads in the bytes from `start` to `end` of the TFRecord file `path`, as in `read_records`.
-
-    Raises `CorruptRecordError` too if they are not `count`.
-    """
+    """The payloads in the bytes from `start` to `end` of a TFRecord file, as in `read_records`; `count` of them."""
 
     def refuse(offset: int, found: bytes, missing: int) -> None:
         check_header(path, offset, found[:HEADER_BYTES], len(found) if missing else end - offset)
