@@ -52,7 +52,7 @@ ROOMS: dict[str, Room] = {
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 7467, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 352, "what an analysis is: analyzer, accumulator, result", ENGINE),
-    "loader": Room(1, 10291, "cache → batches of NumPy arrays", CACHE),
+    "loader": Room(1, 10350, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
         1,
         4319,

@@ -31,15 +31,13 @@ from beam_pipes.format.spec import FeatureSpec
 from beam_pipes.lineage.takedown import is_removed, stand_in_key, stand_ins
 from beam_pipes.loader.batches import Batch, checked_pad, pad_value_of, ranges
 from beam_pipes.loader.columns import read_consistently
+from beam_pipes.loader.first_steps import first_steps
 from beam_pipes.loader.order import Indices, check_integer
 from beam_pipes.loader.row_source import one_split
 from beam_pipes.loader.rows import ColumnSpec, GatherOptions, Mask, Rows, Shapes, SplitRows, checked_name
 
 #: What a window has for steps outside of its sequence; see `Windows`.
 Ends = Literal["repeat", "fill", "drop"]
-
-# Records whose sequence is looked up at once: 8 MB for a number.
-_AT_ONCE = 1 << 20
 
 
 class WindowFeature(NamedTuple):
@@ -100,8 +98,9 @@ class Windows:
         "fill" the `pad_value` of the loader; "drop" leaves out windows that have some: anchors begin later.
 
     Takes 16 bytes of memory per sequence, and 24 with `by`, for which that feature is read once: 10^8 steps take
-    seconds. Where records are sequences, only the index is read, and a window reads only its own bytes, if the values
-    are stored as they are (`encoding="raw"` in a cache that is not decoded); otherwise its record.
+    seconds, and what was found is kept beside the shards for the next run. Where records are sequences, only the index
+    is read, and a window reads only its own bytes, if the values are stored as they are (`encoding="raw"` in a cache
+    that is not decoded); otherwise its record.
 
     Raises `LoaderError` for features without an axis of steps or of other lengths, and for sequences with gaps.
     """
@@ -350,7 +349,7 @@ def _of_records(windows: Windows) -> Sequences:
 
 
 def _of_steps(windows: Windows) -> Sequences:
-    """The sequences of a split of steps: runs of records with equal values of the features `by`."""
+    """The sequences of a split of steps."""
     split, total = windows.source, len(windows.source)
     for name in (*windows.keys, *([windows.step] if windows.step else [])):
         spec = split.spec[name]
@@ -360,68 +359,9 @@ def _of_steps(windows: Windows) -> Sequences:
                 f"for steps; it is {spec.dtype} {spec.shape}",
                 feature=name,
             )
-    parts = []
-    names: dict[str, list[Array]] = {name: [] for name in windows.keys}
-    for begin in range(0, total, _AT_ONCE):
-        # One record from before, with which the first is compared.
-        first, last = max(0, begin - 1), min(total, begin + _AT_ONCE)
-        values = {name: split.stored(name, first, last) for name in windows.keys}
-        changes = np.zeros(last - first - 1, bool)
-        for each in values.values():
-            changes |= np.asarray(each[1:] != each[:-1], bool)
-        starts = np.flatnonzero(changes) + 1 if begin else np.concatenate([[0], np.flatnonzero(changes) + 1])
-        for name, each in values.items():
-            names[name].append(each[starts])
-        parts.append(starts + first)
-        if windows.step is not None:
-            counted = split.stored(windows.step, first, last)
-            rows = 1 + np.flatnonzero(~changes & (np.diff(counted.astype(np.int64)) != 1))
-            _refuse_gap(windows, rows + first, f"{windows.step!r} does not rise by one")
-        if split.choice is not None:
-            rows = 1 + np.flatnonzero(~changes & (np.diff(split.choice.rows[first:last].astype(np.int64)) != 1))
-            _refuse_gap(windows, rows + first, f"{split!r} leaves out steps")
-    firsts = np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int64)
-    _check_in_one_piece(windows, firsts, {name: np.concatenate(each) for name, each in names.items() if each})
+    firsts = first_steps(split, windows.keys, windows.step)
     lengths = np.diff(np.append(firsts, total))
     return _anchored(windows, lengths, {feature.name: lengths for feature in windows.features}, firsts)
-
-
-def _refuse_gap(windows: Windows, records: Array, why: str) -> None:
-    if len(records):
-        record = int(records[0])
-        named = _named({name: windows.source.stored(name, record, record + 1) for name in windows.keys}, 0)
-        raise LoaderError(
-            f"steps are missing in the sequence {named}: between record {record - 1} and record {record}, {why}. A "
-            "window would cross the gap unseen. Choose whole sequences in split.where(…), split data by sequence, and "
-            "leave out single steps in a stage that renumbers the others.",
-            record=record,
-        )
-
-
-def _named(names: Mapping[str, Array], sequence: int) -> str:
-    return ", ".join(f"{name}={values[sequence : sequence + 1].tolist()[0]!r}" for name, values in names.items())
-
-
-def _check_in_one_piece(windows: Windows, firsts: Indices, names: Mapping[str, Array]) -> None:
-    """Raises `LoaderError` if a sequence begins twice."""
-    if not len(firsts):
-        return
-    codes = np.zeros(len(firsts), np.int64)
-    for values in names.values():
-        found, numbers = np.unique(values, return_inverse=True)
-        # Renumbers after each feature: their product could be too large.
-        codes = np.unique(codes * len(found) + numbers.reshape(-1), return_inverse=True)[1].reshape(-1)
-    order = np.argsort(codes, kind="stable")
-    again = np.flatnonzero(codes[order][1:] == codes[order][:-1])
-    if len(again):
-        earlier, later = int(firsts[order[again[0]]]), int(firsts[order[again[0] + 1]])
-        named = _named(names, int(order[again[0]]))
-        raise LoaderError(
-            f"the sequence {named} begins at record {earlier} of split {windows.source.name!r} and again at record "
-            f"{later}: the steps of a sequence have to follow each other. Name all features that tell sequences apart, "
-            'by=["file", "episode"], or build the cache from an input that is sorted by them.',
-            record=later,
-        )
 
 
 class WindowRows(Rows):

@@ -231,12 +231,50 @@ def test_rows_and_records_are_inverse_and_blocks_are_shards(episodes, frames, ki
 
 def test_sequences_go_on_from_one_read_to_the_next(frames, monkeypatch):
     whole = Windows(frames, past=1, by=["episode"], step="frame").index
-    monkeypatch.setattr("beam_pipes.loader.windows._AT_ONCE", 3)
+    monkeypatch.setattr("beam_pipes.loader.first_steps._AT_ONCE", 3)
 
     in_parts = Windows(frames, past=1, by=["episode"], step="frame").index
 
     assert whole.lengths.tolist() == in_parts.lengths.tolist() == [length for length in LENGTHS if length]
     assert whole.firsts.tolist() == in_parts.firsts.tolist()
+
+
+def test_first_steps_of_a_large_snapshot_are_kept_beside_its_shards(tmp_path, monkeypatch):
+    split = write_split(tmp_path / "cache", steps(LENGTHS), STEPS, shards=4)
+    monkeypatch.setattr("beam_pipes.loader.first_steps._AT_ONCE", 16)
+
+    def found(of: Split = split, **options: Any) -> list[int]:
+        options = {"by": "episode", "step": "frame", **options}
+        return Windows(of, past=1, **options).index.firsts.tolist()
+
+    def kept() -> list[Path]:
+        return sorted((tmp_path / "cache").glob("snapshots/*/first-steps-*"))
+
+    expected_firsts = found()
+    assert expected_firsts == np.cumsum([0, *[length for length in LENGTHS if length][:-1]]).tolist()
+    [file] = kept()
+    whole = file.read_bytes()
+    with monkeypatch.context() as without_records:
+        without_records.setattr("beam_pipes.loader.first_steps._read", None)
+        assert found() == found(Cache.open(tmp_path / "cache")["train"]) == expected_firsts
+    assert found(step=None) == found(by=["episode"], step=None) == expected_firsts and len(kept()) == 2
+    assert found(by=["episode", "frame"], step=None) == list(range(len(split))) and len(kept()) == 3  # other features
+    assert found(split.where("episode != 'e0'")) == [first - 5 for first in expected_firsts[1:]] and len(kept()) == 3
+    for damaged in (b"", whole[:-1], whole[4:], whole[:8] + b"x" + whole[9:], kept()[1].read_bytes()):
+        if damaged != whole:
+            file.write_bytes(damaged)
+            assert found() == expected_firsts and file.read_bytes() == whole
+    file.write_bytes(whole[:-1])
+    signature = file.with_name("signature.json")
+    signature.touch()
+    assert found() == expected_firsts and file.read_bytes() == whole[:-1]  # not covered, so not used
+    signature.unlink()
+    file.unlink()
+    file.mkdir()  # nothing can be read or written there
+    (file / "other").touch()
+    assert found() == expected_firsts
+    assert not [*(tmp_path / "cache").glob("snapshots/*/.*")] and len(kept()) == 3
+    assert Cache.open(tmp_path / "cache").verify().ok
 
 
 def test_whole_features_and_those_of_bytes(episodes, frames):
