@@ -100,7 +100,7 @@ class Counts:
         now = self.to_json()
         eta = "" if now["eta_secs"] is None or self.all_done else f", {clock(now['eta_secs'])} left"
         return (
-            f"{now['shards_done']}/{now['shards']} shards, {now['records']:,} records "
+            f"{now['shards_done']}/{now['shards']} shards, {counted(now['records'], 'record')} "
             f"({now['records_per_sec']:,.0f}/s), {now['dropped']:,} dropped, {now['dead']:,} dead, "
             f"{clock(now['elapsed_secs'])}{eta}"
         )

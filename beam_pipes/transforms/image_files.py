@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import re
+import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -145,7 +146,7 @@ def decode(
         what = (
             "damaged" if unread is None else f"compressed by {unread}, which Pillow does not decode in TIFF. {_TO_PNG}"
         )
-        raise ValueError(f"the {name} file of {len(data)} bytes is {what}: {error}") from error
+        raise ValueError(f"the {name} file of {len(data)} bytes is {what}: {_said(error)}") from error
     image = _converted(file, space, background, deep=deep)
     if file.format == "TIFF":  # already turned by Pillow on loading
         return image if upright else turned(image, _BACK.get(orientation, orientation))
@@ -288,13 +289,21 @@ def _opened(data: memoryview, kind: Kind | None) -> Any:
             raise ValueError(f"the image is too large, and of a kind whose limit cannot be raised: {error}") from error
         if kind is not None:
             variant = _variant_of_tiff(data) if kind.name == "TIFF" else ""
-            raise ValueError(f"the {kind.name} file of {len(data)} bytes is {variant or 'damaged'}: {error}") from error
+            raise ValueError(
+                f"the {kind.name} file of {len(data)} bytes is {variant or 'damaged'}: {_said(error)}"
+            ) from error
     if kind is not None:
         raise ValueError(f"the file is {kind.name}, which is not read as an image. {kind.remedy}")
     raise ValueError(
         f"expected an image file, such as BMP, JPEG, PNG, TIFF or WebP, found {len(data)} bytes that begin with "
         f"{bytes(data[:12])!r}"
     )
+
+
+def _said(error: Exception) -> str:
+    """What a reader of Pillow says; what Python says of bytes that it did not find is replaced."""
+    cause = error.__cause__ or error  # Pillow makes a SyntaxError of what it does not expect
+    return "it ends within a header" if isinstance(cause, IndexError | struct.error) else str(error)
 
 
 def _variant_of_tiff(data: memoryview) -> str:

@@ -252,6 +252,9 @@ def test_colours_that_transparent_pixels_hide_are_taken_only_if_asked_for() -> N
         pytest.param(written("PNG")[:60], "the PNG file of 60 bytes is damaged", id="cut_png"),
         pytest.param(written("JPEG")[:-30], "bytes is damaged: Premature end of JPEG file", id="cut_jpeg"),
         pytest.param(written("JPEG", mode="CMYK")[:-30], "bytes is damaged: Premature end", id="cut_cmyk_jpeg"),
+        pytest.param(
+            written("JPEG")[:21], "the JPEG file of 21 bytes is damaged: it ends within a header", id="cut_in_a_header"
+        ),
         pytest.param(b"", "the file is empty: there are no bytes to decode", id="empty"),
         pytest.param(
             b"hello", "expected an image file, such as BMP, JPEG, PNG, TIFF or WebP, found 5 bytes", id="text"
