@@ -239,7 +239,8 @@ def _top_of(path: str) -> tuple[str, str, bool]:
     On every store, an existing path with exactly this name is meant, also for directories before a glob: `a[1]/*.txt`
     looks into `a[1]` if there is one.
     """
-    remote = is_remote(path)
+    if remote := is_remote(path):
+        _require_no_dots(path)
     is_directory = _is_directory if remote else os.path.isdir
     top, _, name = path.rpartition("/")
     if _is_object(path) if remote else (os.path.lexists(path) and not os.path.isdir(path)):
@@ -373,15 +374,19 @@ def _remote_files(selection: Selection, entry: str, base: str) -> Iterator[Found
             and not unwanted(name)
             and not any(unwanted(each) or unwanted(f"{each}/") for each in directories)
         ):
-            if {".", ".."} & set(parts):
-                raise SourceError(
-                    f"object {status.path!r} cannot be read: its name has a part '.' or '..', which is another path to "
-                    f"what reads URLs. Rename it, or leave it out of the pattern.",
-                    file=status.path,
-                )
+            _require_no_dots(status.path)
             if not selection.hidden and any(part.startswith(".") for part in parts):
                 continue
             yield _found(status, base, selection)
+
+
+def _require_no_dots(path: str) -> None:
+    if {".", ".."} & set(path.split("/")):
+        raise SourceError(
+            f"object {path!r} cannot be read: its name has a part '.' or '..', which is another path to what reads "
+            "URLs. Rename it, or leave it out of the pattern.",
+            file=path,
+        )
 
 
 def _found(status: ObjectStatus, base: str, selection: Selection) -> FoundFile:

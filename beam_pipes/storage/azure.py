@@ -190,6 +190,8 @@ class AzureStorage(ObjectStorage):
             )
             data = answer.readall()
         except Exception as error:
+            if isinstance(error, ValueError) and size is not None:  # the client's, of an answer without Content-Range
+                require_range(None, path=path, start=start, size=size)
             if version is None and self.CODES.get(answer_of(error)[0]) is Kind.CHANGED:
                 raise Incomplete("another blob was written there while this one was read") from error
             raise

@@ -190,7 +190,9 @@ class GcsStorage(ObjectStorage):
         # The client's own download reads the body 8 KiB at a time, for as long as bytes drip, and checks no range.
         session, (bucket, key) = self._session, self.split_path(path)
         url = f"{session.endpoint}/download/storage/v1/b/{quote(bucket, safe='')}/o/{quote(key, safe='')}?alt=media"
-        headers = {"Accept-Encoding": "identity"}
+        # As stored: the service itself decompresses objects of `contentEncoding: gzip` for those who do not accept it,
+        # and ignores ranges then.
+        headers = {"Accept-Encoding": "gzip"}
         if version is not None:
             url += f"&generation={version}"
         if size is not None:
@@ -205,6 +207,7 @@ class GcsStorage(ObjectStorage):
                 start=start,
                 size=size,
                 length=int(received["Content-Length"]) if "Content-Length" in received else None,
+                is_part=answer.status_code == 206,
                 content_range=received.get("Content-Range"),
                 total_secs=self.options.attempt_timeout_secs,
             )

@@ -279,9 +279,10 @@ class ObjectStorage(Requests):
 
     def _range(self, path: str, start: int, size: int, version: str | None) -> bytes:
         try:
-            data = self.retrying(functools.partial(self._get, path, start, size, version), path, "read").data
-            if version is None or len(data) == size:
-                return data
+            found = self.retrying(functools.partial(self._get, path, start, size, version), path, "read")
+            # Compared here too: not every service that speaks a protocol honours its conditions.
+            if version is None or (len(found.data) == size and found.version == version):
+                return found.data
             cause = None
         except ChangedMeanwhileError as error:
             cause = error

@@ -365,34 +365,45 @@ def body_of(
     start: int,
     size: int | None,
     length: int | None,
+    is_part: bool,
     content_range: str | None,
     total_secs: float,
 ) -> bytes:
     """The requested part of a body of `length` bytes: `size` bytes from `start`, or as many as there are; None: all.
 
-    Without a `Content-Range` the body is the whole object, whatever was requested.
+    Unless the answer is a part of the object (status 206), the body is the whole object, whatever was requested.
     """
     deadline = time.monotonic() + total_secs
-    if size is not None and content_range:
-        length = require_range(content_range, path=path, start=start, size=size)
-        return b"".join(pieces(read1, length, deadline=deadline))
+    if size is not None and is_part:
+        held = require_range(content_range, path=path, start=start, size=size, length=length)
+        return b"".join(pieces(read1, held, deadline=deadline))
     if size is None:
         return b"".join(pieces(read1, length, deadline=deadline))
     most = None if length is None else min(length, start + size)
     return b"".join(pieces(read1, most, deadline=deadline))[start : start + size]
 
 
-def require_range(content_range: str | None, *, path: str, start: int, size: int, total: int | None = None) -> int:
+def require_range(
+    content_range: str | None,
+    *,
+    path: str,
+    start: int,
+    size: int,
+    length: int | str | None = None,
+    total: int | None = None,
+) -> int:
     """How many bytes an answer holds, by its `Content-Range`; fewer than `size` where the object ends before.
 
     Raises `StorageError` unless they are the requested ones, of a file of `total` bytes: a cache in between may answer
-    with others.
+    with others. Raises `Incomplete` if the body is of another `length`: it was cut, or compressed on the way.
     """
     found = re.fullmatch(r"\s*bytes (\d+)-(\d+)/(\d+|\*)\s*", content_range or "")
     if found is not None:
         first, last, whole = int(found[1]), int(found[2]), None if found[3] == "*" else int(found[3])
         end = start + size if whole is None else min(start + size, whole)
         if first == start and last + 1 == end and (total is None or whole in (None, total)):
+            if length is not None and int(length) != end - start:
+                raise Incomplete(f"the answer has {length} bytes, and by its Content-Range {end - start}")
             return end - start
     raise StorageError(
         f"{path}: asked for the bytes {start}-{start + size - 1}/{'*' if total is None else total}, and the answer "

@@ -109,6 +109,7 @@ class S3Storage(ObjectStorage):
                 start=start,
                 size=size,
                 length=answer["ContentLength"],
+                is_part=answer["ResponseMetadata"]["HTTPStatusCode"] == 206,
                 content_range=answer.get("ContentRange"),
                 total_secs=self.options.attempt_timeout_secs,
             )

@@ -15,6 +15,7 @@ import contextlib
 import email.utils
 import functools
 import re
+import string
 import tempfile
 import threading
 import time
@@ -138,8 +139,14 @@ class _WebReader(ObjectReader):
         with self._storage.request(self._found.url, f"{start}-{start + size - 1}") as answer:
             self._require_same(answer)
             if answer.status == 206:
-                content_range, total = answer.headers.get("Content-Range"), self._found.size
-                require_range(content_range, path=self._path, start=start, size=size, total=total)
+                require_range(
+                    answer.headers.get("Content-Range"),
+                    path=self._path,
+                    start=start,
+                    size=size,
+                    length=answer.headers.get("Content-Length"),
+                    total=self._found.size,
+                )
                 return b"".join(pieces(answer.read1, size, deadline=deadline))
             copy = tempfile.TemporaryFile()  # noqa: SIM115
             # For as long as bytes arrive: a whole file may take longer than the time allowed for a range.
@@ -216,22 +223,23 @@ class HttpsStorage(_ReadOnly):
 
     def _find(self, path: str, /) -> Found:
         parts = urllib.parse.urlsplit(path)
-        if parts.query:
+        if parts.query or parts.fragment:  # no server is sent a fragment: another file would be read
             raise self._no_listing(path)
         if parts.scheme == "http" and parts.netloc.rpartition(":")[0] not in _LOOPBACK:
             raise StorageError(
                 f"{path}: anyone on the way could change what http:// gives. Give it as https://.", path=path
             )
+        url = urllib.parse.quote(path, safe=string.punctuation)  # as browsers do: blanks, and what is not ASCII
         try:
-            with self.request(path, "0-0") as answer:
+            with self.request(url, "0-0") as answer:
                 if answer.status == 206:
                     require_range(answer.headers.get("Content-Range"), path=path, start=0, size=1)
-                return _found_in(answer, path)
+                return _found_in(answer, url)
         except urllib.error.HTTPError as error:
             # No first byte: the file is empty.
             if error.code != 416 or error.headers.get("Content-Range", "").rpartition("/")[2] != "0":
                 raise
-            return Found(path, 0, None, 0)
+            return Found(url, 0, None, 0)
 
     def _page(self, path: str, prefix: str, delimiter: str | None, token: str | None, most: int, /) -> Page:
         raise self._no_listing(path)
@@ -240,7 +248,8 @@ class HttpsStorage(_ReadOnly):
     def _no_listing(path: str) -> StorageError:
         return StorageError(
             f"{path}: there is no file of this name, and a web server has no listing: directories, globs and URLs with "
-            "a query (?…) cannot be read. Name each file: ['https://host/a.txt', 'https://host/b.txt'].",
+            "a query (?…) or a fragment (#…) cannot be read. Name each file: ['https://host/a.txt', "
+            "'https://host/b.txt'], with %3F for a question mark in its name, and %23 for a #.",
             path=path,
         )
 

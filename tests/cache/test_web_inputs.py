@@ -92,6 +92,7 @@ class Handler(BaseHTTPRequestHandler):
                 first, last = server.times, server.times + last - first
             part = data[first : last + 1]
             headers["Content-Range"] = f"bytes {first}-{first + len(part) - 1}/{len(data)}"
+            part = part + b"more" if server.mode == "compressed unsaid" and len(part) > 1 else part
             return self.answer(206, part, headers, cut=first > 0 and server.goes_wrong("cut"))
         return self.answer(200, data, headers)
 
@@ -275,10 +276,26 @@ class TestHttps:
         ):
             TextLines(f"{server.url}/books/x.txt").plan(target_shard_bytes=100)
 
-    @pytest.mark.parametrize("name", ["books/", "books/*.txt", "books/emma.txt?download=1"])
+    @pytest.mark.parametrize("name", ["books/", "books/*.txt", "books/emma.txt?download=1", "books/emma.txt#1"])
     def test_what_would_need_a_listing_is_refused(self, server: Server, name: str) -> None:
         with pytest.raises(SourceError, match=r"a web server has no listing: directories, globs and URLs with a query"):
             TextLines(f"{server.url}/{name}").plan(target_shard_bytes=100)
+
+    @pytest.mark.parametrize(
+        ("name", "sent"),
+        [("a b.txt", "a%20b.txt"), ("ü[1].txt", "%C3%BC[1].txt"), ("a%23b.txt", "a%23b.txt"), ("a\nb", "a%0Ab")],
+    )
+    def test_a_name_is_sent_as_browsers_send_it(self, server: Server, name: str, sent: str) -> None:
+        server.files[f"/books/{sent}"] = TEXT
+        assert lines_of(TextLines(f"{server.url}/books/{name}")) == LINES
+
+    def test_a_body_that_is_not_as_long_as_its_range_is_not_read(
+        self, server: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("BEAM_PIPES_WEB_DEADLINE_SECS", "0.1")
+        server.mode = "compressed unsaid"
+        with pytest.raises(SourceError, match=r"the answer has \d+ bytes, and by its Content-Range \d+\."):
+            lines_of(TextLines(f"{server.url}/books/emma.txt"))
 
     def test_parquet_is_read_by_its_footer(self, server: Server) -> None:
         sink = pyarrow.BufferOutputStream()

@@ -20,6 +20,7 @@ from beam_pipes.errors import SourceError
 from beam_pipes.format.framing import RecordWriter
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.sources import CSV, DigestCache, Files, JSONLines, Parquet, TextLines, TFRecords
+from beam_pipes.storage.gcs import GcsOptions, session_for
 
 pytestmark = pytest.mark.gcs
 
@@ -184,3 +185,20 @@ def test_a_name_that_is_another_path_is_reported_not_left_out(bucket):
         records(TextLines(f"{bucket}/in"))
     assert len(records(TextLines(f"{bucket}/in", exclude="a/../b.txt"))[1]) == 1
     assert len(records(TextLines(f"{bucket}/in", pattern="c*"))[1]) == 1
+
+
+def test_what_the_service_would_decompress_is_read_as_it_is_stored(bucket):
+    """An object of `contentEncoding: gzip` has the size, the checksum and the ranges of its compressed bytes."""
+    stored = gzip.compress(b"".join(b"line %d\n" % number for number in range(5_000)))
+    _, _, name = bucket.partition("://")
+    where, _, prefix = name.partition("/")
+    blob = session_for(GcsOptions.from_environment()).client.bucket(where).blob(f"{prefix}/a.txt".lstrip("/"))
+    blob.content_encoding = "gzip"
+    blob.upload_from_string(stored)
+
+    assert storage_for(bucket).read_bytes(f"{bucket}/a.txt") == stored
+    assert storage_for(bucket).read_range(f"{bucket}/a.txt", 100, 50) == stored[100:150]
+    with pytest.raises(
+        SourceError, match="a.txt is not text in UTF-8. It begins as gzip data do: give the file a name"
+    ):
+        records(TextLines(f"{bucket}/a.txt"))

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import random
 import re
@@ -29,6 +30,9 @@ FLIP = "flip"  # forwarded; one bit of the answer's body is flipped
 
 OTHER_RANGE = "other range"  # forwarded; the answer claims to hold the first bytes, whatever was requested
 NO_RANGE = "no range"  # forwarded without its range
+UNSAID_RANGE = "unsaid range"  # forwarded; the answer does not say which part it holds
+COMPRESSED = "compressed"  # forwarded; the body is compressed, whatever was accepted
+NO_CONDITION = "no condition"  # forwarded without the version that it asks for
 
 EVERYTHING = ("429", "500", "503", CUT_BEFORE, CUT_UPLOAD, LOST_RESPONSE, CUT_BODY, SLOW)
 
@@ -139,6 +143,10 @@ class _Handler(BaseHTTPRequestHandler):
                 (name, _at_the_beginning(value) if name.lower() == "content-range" else value)
                 for name, value in headers
             ]
+        if fault == UNSAID_RANGE:
+            headers = [(name, value) for name, value in headers if name.lower() != "content-range"]
+        if fault == COMPRESSED:
+            answer, headers = gzip.compress(answer), [*headers, ("Content-Encoding", "gzip")]
         self.send_response_only(status, reason)
         for name, value in headers:
             if name.lower() not in ("connection", "transfer-encoding", "content-length"):
@@ -169,7 +177,11 @@ class _Handler(BaseHTTPRequestHandler):
             # With our own `Host`, so that addresses in answers lead back here.
             kept = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
             headers = {name: value for name, value in kept.items() if name.lower() != "range" or fault != NO_RANGE}
-            connection.request(self.command, self.path, body=body or None, headers=headers)
+            path = self.path
+            if fault == NO_CONDITION:
+                headers = {name: value for name, value in headers.items() if not name.lower().endswith("if-match")}
+                path = re.sub(r"[&?]generation=\d+", "", path)
+            connection.request(self.command, path, body=body or None, headers=headers)
             answer = connection.getresponse()
             return answer.status, answer.reason, answer.getheaders(), answer.read()
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import random
 import threading
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
-from fault_proxy import NO_RANGE, OTHER_RANGE, FaultProxy
+from fault_proxy import COMPRESSED, NO_CONDITION, NO_RANGE, OTHER_RANGE, UNSAID_RANGE, FaultProxy
 
 from beam_pipes.building.plan import make_plan, prepare
 from beam_pipes.building.references import DeclarationHandle
@@ -24,6 +25,7 @@ from beam_pipes.errors import (
     ChangedMeanwhileError,
     CorruptCacheError,
     SignatureError,
+    SourceError,
     StorageError,
 )
 from beam_pipes.runners.claims import Standing, WorkOrder, work
@@ -159,6 +161,8 @@ def check_names(root: str) -> None:
     assert lines("in/d//f.txt") == lines("in/d") == lines("in/d/") == read(5)
     assert lines("in/d//f.txt", "in/a1.txt") == read(1, 5)
     assert lines("in/[g]*.txt", "in/a1.txt") == read(1, *range(6, len(names)))
+    with pytest.raises(SourceError, match=r"in/d/\.\./a1\.txt' cannot be read: its name has a part '\.' or '\.\.'"):
+        lines("in/d/../a1.txt")
 
 
 def check_ranges(url: str, go_to: Callable[[str], None], made: Callable[[], ObjectStorage], root: str) -> None:
@@ -187,6 +191,20 @@ def check_ranges(url: str, go_to: Callable[[str], None], made: Callable[[], Obje
             file.read()
         fault["is"] = NO_RANGE
         assert storage.read_range(path, 500_000, 10) == data[500_000:500_010]
+        fault["is"] = UNSAID_RANGE
+        with pytest.raises(StorageError, match="the answer holds others: a server or proxy on the way mixes up ranges"):
+            storage.read_range(path, 500_000, 10)
+        brief = dataclasses.replace(storage.options, deadline_secs=0.1)
+        fault["is"] = COMPRESSED
+        with pytest.raises(StorageError, match=r"the answer has \d+ bytes, and by its Content-Range 10|MD5 mismatch"):
+            type(storage)(brief).read_range(path, 500_000, 10)
+        fault["is"] = ""
+        if not root.startswith("az:"):  # which signs the conditions
+            with storage.open_read(path) as file:
+                storage.replace(path, data[::-1])
+                fault["is"] = NO_CONDITION
+                with pytest.raises(CacheNotFoundError, match="another object was written there while this one was re"):
+                    file.read(10)
 
 
 def check_signatures(cache: str, directory: Path) -> None:
