@@ -41,7 +41,7 @@ ROOMS: dict[str, Room] = {
     "checks": Room(
         1, 240, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}
     ),
-    "storage": Room(1, 3839, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
+    "storage": Room(1, 3866, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
     "format": Room(1, 3532, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
     "publication": Room(
         1, 1139, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
@@ -50,7 +50,7 @@ ROOMS: dict[str, Room] = {
     "cache": Room(1, 4542, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 2175, "graphs of units, their execution, statistics, resources of stages", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
-    "sources": Room(1, 7467, "raw input → source shards → batches of records", ENGINE),
+    "sources": Room(1, 7483, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 352, "what an analysis is: analyzer, accumulator, result", ENGINE),
     "loader": Room(1, 10350, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
@@ -63,7 +63,7 @@ ROOMS: dict[str, Room] = {
     "typed": Room(1, 3056, "declaring by functions, typed pipelines, DAGs, models and services", ENGINE | SOURCES),
     "building": Room(
         1,
-        8829,
+        8830,
         "declaration → analysis → plan → shards → commit; `workers/` supervises processes, `care/` looks after caches",
         ENGINE | SOURCES | {"analysis"},
     ),
@@ -128,7 +128,7 @@ ROOMS: dict[str, Room] = {
     ),
     "recipes": Room(
         3,
-        4412,
+        4415,
         "whole declarations for usual jobs, written as modules of Python",
         ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),

@@ -137,7 +137,8 @@ def unparsable(row: BadRecord) -> StageError:
     other = "" if column is None else f"declare a different type of the column (--type {column[1]}=str), "
     error = StageError(
         f"the source cannot parse record {row.record_id!r}: {without_stop(row.error)}. Repair the input, {other}or "
-        "allow bad records with on_error='dead_letter' (kept for a replay) or on_error='drop' (--on-error).",
+        "allow bad records with on_error='dead_letter' (--on-error dead_letter: kept for a replay) or on_error='drop' "
+        "(--on-error drop).",
         stage=SOURCE,
         record=row.record_id,
     )

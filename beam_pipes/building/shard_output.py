@@ -214,8 +214,8 @@ class ShardOutput:
         if declaration.on_error == "fail":
             raise StageError(
                 f"record {record_id!r} cannot be stored: {text_of(error)} Correct the last stage or the declared "
-                "features, or allow failures with on_error='dead_letter' (kept for a replay) or on_error='drop' "
-                "(--on-error).",
+                "features, or allow failures with on_error='dead_letter' (--on-error dead_letter: kept for a replay) "
+                "or on_error='drop' (--on-error drop).",
                 stage=WRITE,
                 record=record_id,
             ) from error

@@ -198,9 +198,6 @@ def diff_command(
 def difference_lines(difference: SnapshotDifference) -> Iterator[str]:
     """`train.tokens dtype: uint16 → uint32`, one line for each difference."""
     yield f"{difference.before} → {difference.after}" + (": the data are the same" if difference.same_data else "")
-    for stage, lines in (difference.declaration or {}).items():
-        for line in lines:
-            yield f"declaration  {stage}: {line}"
     for kind in ("schema", "splits", "counts"):
         for change in getattr(difference, kind):
             before, after = ("–" if value is None else value for value in (change.before, change.after))
@@ -214,6 +211,9 @@ def difference_lines(difference: SnapshotDifference) -> Iterator[str]:
         )
     if difference.drift and not difference.drifted:
         yield f"drift        none in {len(difference.drift)} quantities"
+    for stage, lines in (difference.declaration or {}).items():
+        for line in lines:
+            yield f"declaration  {stage}: {line}"
 
 
 def sign_command(

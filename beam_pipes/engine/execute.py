@@ -500,8 +500,8 @@ class UnitRunner:
             record_id = batch.records.record_id(index)
             raise StageError(
                 f"stage {self.name!r} failed on record {record_id!r}: {type(error).__name__}: {without_stop(error)}. "
-                "Fix the record or the stage, or allow failures with on_error='dead_letter' (kept for a replay) "
-                "or on_error='drop' (--on-error).",
+                "Fix the record or the stage, or allow failures with on_error='dead_letter' "
+                "(--on-error dead_letter: kept for a replay) or on_error='drop' (--on-error drop).",
                 stage=self.name,
                 record=record_id,
             ) from error

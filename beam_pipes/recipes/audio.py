@@ -288,7 +288,7 @@ def audio(
         _check_neighbours(data)
         text_field = field_of_samples(sample, text_field, SAMPLE_TEXT_FIELDS, "text_field")
         for field in keep:
-            field_of_samples(sample, field, (), "keep_fields")
+            field_of_samples(sample, field, (), "keep_fields" if field in keep_fields else "split_by_time")
         assign_source(module, common, data, "tar")
     else:
         transcripts = _assign_sound_files(

@@ -109,14 +109,16 @@ def find_rows(
     split_field: str | None,
     image_field: str | None,
     keep_fields: Mapping[str, str],
+    time_field: str | None,
 ) -> RowsFound | None:
     """The rows about pictures in `root`, of a manifest or a directory; None if there are none.
 
     Raises `DeclarationError` if they lack a field that was asked for, and `DatasetError` unless each is about one
     picture.
     """
-    asked = {option: [name] for option, name in (("label_field", label_field), ("split_field", split_field)) if name}
-    asked |= {"keep_fields": [*keep_fields]} if keep_fields else {}
+    one = {"label_field": label_field, "split_field": split_field, "split_by_time": time_field}
+    asked = {option: [name] for option, name in one.items() if name}
+    asked |= {"keep_fields": kept} if (kept := [name for name in keep_fields if name != time_field]) else {}
     pictures = [file.name for file in found.files]
     files, pattern = _files(data, image_field, has_text=CAPTION in (*keep_fields, label_field))
     if not files:

@@ -392,7 +392,7 @@ def images(
         _need_extra_of(f".{field}" for field in sample)
         assign_source(module, common, data, "tar")
         for field in keep:
-            field_of_samples(sample, field, (), "keep_fields")
+            field_of_samples(sample, field, (), "keep_fields" if field in keep_fields else "split_by_time")
         if label:
             label_field = field_of_samples(sample, label_field, LABEL_FIELDS, "label_field")
             if label_field is None and not folders_of(str(sample[KEY])):
@@ -428,6 +428,7 @@ def images(
             split_field=split_field,
             image_field=image_field,
             keep_fields=keep,
+            time_field=None if split_by_time is None else split_by_time[0],
         )
         module.left_out.update(files.others if rows is None else rows.left_out)
         if masks is not None:

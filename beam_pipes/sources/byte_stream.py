@@ -51,6 +51,8 @@ _BEGINNINGS: tuple[tuple[re.Pattern[bytes], str, str], ...] = tuple(
         (rb"\xff\xfe|\xfe\xff", "UTF-16 does", "convert it to UTF-8 (iconv -f UTF-16 -t UTF-8 FILE > NEW)"),
     )
 )
+#: What to add to a message about a byte that is not UTF-8, in text that is not another Unicode encoding.
+LATIN_1 = ". Convert it to UTF-8 if it is Latin-1: iconv -f latin1 -t utf-8 FILE > NEW"
 # Bytes at the beginning of a text in which NULs are looked for.
 _LOOKED_AT = 4096
 
@@ -116,7 +118,7 @@ def text_of(content: bytes) -> str:
         wrong = f", found byte 0x{content[error.start]:02x} at byte {error.start}"
     advice = advice_if_not_utf8(content)
     if wrong or advice:
-        raise ValueError(f"expected text in UTF-8{wrong}{advice}")
+        raise ValueError(f"expected text in UTF-8{wrong}{advice or LATIN_1}")
     return text
 
 

@@ -247,6 +247,10 @@ class TSV(CSV):
     __hash__ = LineSource.__hash__
 
 
+# Added to a message about a row that does not fit below a header that begins with a #.
+_COMMENTS = ". The header is the first row, and it begins with #: take comments out first, sed '/^#/d' FILE > NEW"
+
+
 class RowConverter:
     """Fields → value, by the columns of one file and the schema."""
 
@@ -302,7 +306,8 @@ class RowConverter:
             raise ValueError(fields)
         if len(fields) != len(self._columns):
             names = ", ".join(self._columns[:20]) + (", …" if len(self._columns) > 20 else "")
-            raise ValueError(f"expected {len(self._columns)} fields ({names}), found {len(fields)}")
+            advice = _COMMENTS if self._columns[0].startswith("#") else ""
+            raise ValueError(f"expected {len(self._columns)} fields ({names}), found {len(fields)}{advice}")
         fields = self._without_null(fields)
         if self._converters is None:
             return dict(zip(self._columns, fields, strict=True))

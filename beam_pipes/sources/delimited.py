@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from beam_pipes.sources.byte_stream import LATIN_1
 from beam_pipes.sources.lines import Span, line_starts
 
 if TYPE_CHECKING:
@@ -197,7 +198,8 @@ def _utf8_or_error(fields: list[str] | str) -> list[str] | str:
         try:
             each.encode()
         except UnicodeEncodeError as error:
-            return f"expected UTF-8, found byte 0x{ord(each[error.start]) - 0xDC00:02x} in field {number}"
+            byte = ord(each[error.start]) - 0xDC00
+            return f"expected UTF-8, found byte 0x{byte:02x} in field {number}{LATIN_1}"
     return fields
 
 

@@ -23,6 +23,7 @@ from beam_pipes.errors import SourceError
 from beam_pipes.format.spec import Record
 from beam_pipes.lineage.lineage import DIGEST_BYTES
 from beam_pipes.sources.byte_stream import (
+    LATIN_1,
     READ_BYTES,
     Frame,
     codec_of,
@@ -362,7 +363,8 @@ def decoded(raw: bytes, *, file: str, position: int) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise SourceError(
-            f"expected UTF-8, found byte 0x{raw[error.start]:02x} at byte {error.start} of the record: {error.reason}",
+            f"expected UTF-8, found byte 0x{raw[error.start]:02x} at byte {error.start} of the record: {error.reason}"
+            f"{LATIN_1}",
             file=file,
             offset=position,
         ) from error

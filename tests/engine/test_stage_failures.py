@@ -102,7 +102,8 @@ class TestFailures:
             run(self.branching({3}, None), [2, 3], on_error="fail")
         assert str(caught.value) == (
             "stage 'Fragile' failed on record 'list@1': ValueError: 3 is bad. Fix the record or the stage, or allow "
-            "failures with on_error='dead_letter' (kept for a replay) or on_error='drop' (--on-error)."
+            "failures with on_error='dead_letter' (--on-error dead_letter: kept for a replay) or on_error='drop' "
+            "(--on-error drop)."
         )
         assert (caught.value.stage, caught.value.record) == ("Fragile", "list@1")
         assert isinstance(caught.value.__cause__, ValueError)

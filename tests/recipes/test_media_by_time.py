@@ -55,7 +55,10 @@ def test_sound_is_split_by_the_time_of_its_transcript_or_sample() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--split-by-time when:train=2024,eval", "there is no field 'when'.*There are: file_name, taken"),
+        (
+            "--split-by-time when:train=2024,eval",
+            r"split_by_time \(--split-by-time\): there is no field 'when'.*There are: file_name, taken",
+        ),
         ("--split-by-time taken:train=2024-06-01,eval --split a=0.5,b=0.5", "omit --split or --split-by-time"),
         ("--split-by-time taken:train=2024-06-01,eval", "the field 'taken' should be a time.*found str: 'May'"),
     ],

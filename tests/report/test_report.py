@@ -27,6 +27,7 @@ from beam_pipes.building.trace import explain_record
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.cache.write_cache import write_cache
 from beam_pipes.commands.build import show_report
+from beam_pipes.commands.caches import difference_lines
 from beam_pipes.engine.account import Account, UnitAccount
 from beam_pipes.engine.statistics import Counter, Histogram
 from beam_pipes.report import diff_caches, report_html, write_report
@@ -320,6 +321,9 @@ def test_a_snapshot_is_compared_with_the_one_before(cache: Cache, text_input: Pa
     assert {change.where for change in difference.splits} == {"train", "eval", "words"}
     assert ("source", "inputs", 499, 699) in difference.counts
     assert difference.declaration is not None and list(difference.declaration) == ["declaration"]
+    kinds = [line.split()[0] for line in difference_lines(difference)][1:]  # what a reader asks for first stands first
+    assert kinds == sorted(kinds, key=["schema", "splits", "counts", "drift", "declaration"].index)
+    assert kinds[-1] == "declaration"
     drifted = {(drift.split, drift.name, drift.quantity): drift for drift in difference.drifted}
     assert drifted["train", "lengths", "length"].measure == "KS"
     assert drifted["train", "lengths", "length"].medians == (float(np.median(cache["train"].lengths("lengths"))), 2.0)

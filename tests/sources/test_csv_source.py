@@ -122,7 +122,11 @@ def test_a_schema_types_and_selects_columns(path):
         pytest.param("٣,2", "column 'n': expected an int, got '٣'", id="digits of another script"),
         pytest.param("300,2", r"column 'n': expected an uint8 in \[0, 255\], got 300", id="out of range"),
         pytest.param('1,"x"y', "expected a row of delimited fields: ',' expected after '\"'", id="after quotes"),
-        pytest.param(b"1,\xff", "expected UTF-8, found byte 0xff in field 2", id="not utf-8"),
+        pytest.param(
+            b"1,\xff",
+            "found byte 0xff in field 2. Convert it to UTF-8 if it is Latin-1: iconv -f latin1 ",
+            id="not utf-8",
+        ),
         pytest.param("9" * 5000 + ",2", "column 'n': expected an int", id="a huge int"),
     ],
 )
@@ -477,3 +481,11 @@ def test_the_first_row_alone_is_that_of_all_rows(lines: list[str], ends: bool, s
         assert (first.fields[:1], first.spans[:1]) == (whole.fields[:1], whole.spans[:1])
     # What stands after a header without quotes is not parsed to find it.
     assert len(dialect.first_rows(b"a,b\n" + b"1,2\n" * 1000).fields) == 1
+
+
+def test_a_comment_above_the_header_is_named(path):
+    _, bad = read(path, b"# made by hand\nn,t\n1,a\n")
+    assert str(bad[0].error) == (
+        "expected 1 fields (# made by hand), found 2. The header is the first row, and it begins with #: take comments "
+        "out first, sed '/^#/d' FILE > NEW"
+    )

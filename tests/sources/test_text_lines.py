@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from beam_pipes.errors import SourceError
 from beam_pipes.sources import RecordBatch, TextLines
+from beam_pipes.sources.byte_stream import LATIN_1
 from beam_pipes.sources.lines import OVERLONG_KEPT_BYTES, line_blocks
 
 COMPRESS = {
@@ -82,7 +83,10 @@ def test_a_line_that_is_not_utf8_is_a_bad_record_at_its_place(tmp_path):
         (1, 4, b"tw\xff", "a.txt@4"),
         (3, 14, b"\xc3", "a.txt@14"),
     ]
-    assert str(batch.bad[0].error) == "expected UTF-8, found byte 0xff at byte 2 of the record: invalid start byte"
+    assert (
+        str(batch.bad[0].error)
+        == "expected UTF-8, found byte 0xff at byte 2 of the record: invalid start byte" + LATIN_1
+    )
     assert batch.record_ids() == ["a.txt@0", "a.txt@8"]
     assert (batch.first_ordinal, batch.num_records, len(batch)) == (0, 4, 2)
 
