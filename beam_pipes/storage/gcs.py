@@ -24,7 +24,7 @@ import google_crc32c
 
 from beam_pipes.errors import BucketNotFoundError, StorageError, StorageForbiddenError
 from beam_pipes.extras import require
-from beam_pipes.storage.objects import Answer, ObjectStorage, date_of
+from beam_pipes.storage.objects import UNNAMED_VERSION, Answer, ObjectStorage, date_of
 from beam_pipes.storage.requests import (
     FIRST_BACKOFF_SECS,
     Incomplete,
@@ -216,7 +216,7 @@ class GcsStorage(ObjectStorage):
         if size is None and crc32c is not None and google_crc32c.value(data) != crc32c:
             raise Incomplete(f"the checksum of {len(data)} bytes differs from the service's")
         modified = date_of(received["Last-Modified"]) if "Last-Modified" in received else None
-        return Answer(data, received.get("X-Goog-Generation", "-1"), modified, date_of(received["Date"]))
+        return Answer(data, received.get("X-Goog-Generation", UNNAMED_VERSION), modified, date_of(received["Date"]))
 
     def _put(self, path: str, data: bytes, version: str | None, /) -> str:
         blob = self._blob(path)

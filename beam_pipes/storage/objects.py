@@ -51,6 +51,8 @@ SINGLE_REQUEST_BYTES = 4 << 20
 
 #: The version of an object that is not there.
 NO_OBJECT = ""
+#: The version of an answer that names none.
+UNNAMED_VERSION = "-1"
 
 
 class Answer(NamedTuple):
@@ -281,7 +283,7 @@ class ObjectStorage(Requests):
         try:
             found = self.retrying(functools.partial(self._get, path, start, size, version), path, "read")
             # Compared here too: not every service that speaks a protocol honours its conditions.
-            if version is None or (len(found.data) == size and found.version == version):
+            if version is None or (len(found.data) == size and found.version in (version, UNNAMED_VERSION)):
                 return found.data
             cause = None
         except ChangedMeanwhileError as error:

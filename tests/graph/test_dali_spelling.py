@@ -456,9 +456,7 @@ def test_a_script_changes_one_word_of_its_imports() -> None:
     assert plugin.jax.DALIGenericIterator is plugin.jax.iterator.DALIGenericIterator is JaxGenericIterator
     assert plugin.jax.clu.DALIGenericPeekableIterator is JaxGenericPeekableIterator
     assert plugin.base_iterator.LastBatchPolicy is plugin.pytorch.LastBatchPolicy is LastBatchPolicy
-    with pytest.raises(
-        AttributeError, match="module 'beam_pipes.dali.plugin' has no attribute 'paddle'; it offers base_it"
-    ):
+    with pytest.raises(AttributeError, match=r"has no attribute 'paddle'\. DALI's is absent here: .*paddle\.to_tensor"):
         plugin.paddle  # noqa: B018
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("beam_pipes.dali.plugin.paddle")
