@@ -69,7 +69,11 @@ def test_every_name_that_a_package_offers_is_there(package: str) -> None:
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [("beam_pipes.building.care.takedown", "take_down"), ("beam_pipes.recipes.texts", "open_tokenizer")],
+    [
+        ("beam_pipes.building.care.takedown", "take_down"),
+        ("beam_pipes.building.care.trace", "trace_record"),
+        ("beam_pipes.recipes.texts", "open_tokenizer"),
+    ],
 )
 def test_programs_find_names_at_earlier_places(module: str, name: str) -> None:
     assert callable(getattr(importlib.import_module(module), name))
