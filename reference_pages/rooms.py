@@ -64,7 +64,7 @@ ROOMS: dict[str, Room] = {
     "building": Room(
         1,
         8830,
-        "declaration → analysis → plan → shards → commit; `workers/` supervises processes, `care/` looks after caches",
+        "declaration → analysis → plan → shards → commit; `workers/` supervises processes",
         ENGINE | SOURCES | {"analysis"},
     ),
     "beam": Room(
