@@ -9,7 +9,7 @@ import ast
 import contextlib
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import cast
 
@@ -190,8 +190,8 @@ def windows_of(split: Split, arguments: str) -> Windows:
         if not isinstance(call, ast.Call) or call.args or not isinstance(call.func, ast.Name):
             raise ValueError("only arguments by name are taken")
         given = {str(each.arg): _argument(each.value) for each in call.keywords}
-        if "split" in given:
-            raise ValueError("split is given by the cache")
+        if "split" in given or len(given) < len(call.keywords):
+            raise ValueError("split is given by the cache, and each other argument once")
         return Windows(split, **given)  # type: ignore[arg-type]
     except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
         if isinstance(error, LoaderError):
@@ -203,9 +203,9 @@ def windows_of(split: Split, arguments: str) -> Windows:
 
 
 def _argument(node: ast.expr) -> object:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("range", "Fraction"):
-        made: object = {"range": range, "Fraction": Fraction}[node.func.id](*map(ast.literal_eval, node.args))
-        return made
+    calls: dict[str, Callable[..., object]] = {"range": range, "Fraction": Fraction}
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in calls and not node.keywords:
+        return calls[node.func.id](*map(ast.literal_eval, node.args))
     if isinstance(node, ast.Dict):
         return {
             ast.literal_eval(key or node): _argument(value) for key, value in zip(node.keys, node.values, strict=True)

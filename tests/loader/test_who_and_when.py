@@ -423,7 +423,9 @@ class TestFromAState:
             loader_from_state(mixed.state, paths, batch_size=3)
 
     @pytest.mark.parametrize(
-        "arguments", ["past", "1", "past=1)", "past=abs(1)", "past=1, futur=2", "split=1", "**{}", "rates={'a': 1/0}"]
+        "arguments",
+        ["past", "1", "past=1)", "past=abs(1)", "past=1, futur=2", "split=1", "**{}", "rates={'a': 1/0}"]
+        + ["past=1, past=2", "offsets={'tokens': range(0, 4, step=2)}"],
     )
     def test_arguments_of_windows_are_read_and_never_run(self, train, arguments):
         with pytest.raises(LoaderError, match=r"as Python has them, past=1, future=16.*got "):
