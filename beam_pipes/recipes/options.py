@@ -8,6 +8,7 @@ The command builds its options from these: `commands/options.py`. An argument wi
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -47,24 +48,18 @@ def fields_of(text: Sequence[str]) -> dict[str, str]:
     return {name: dtype or "str" for name, _, dtype in (each.partition(":") for each in text)}
 
 
-def types_of(text: Sequence[str]) -> dict[str, str]:
-    """`["price=float32"]` → `{"price": "float32"}`."""
-    types = {}
+def _by_column(text: Sequence[str], *, option: str, what: str, example: str) -> dict[str, str]:
+    """`["price=float32"]` → `{"price": "float32"}`. The message has the option, what a column has, and an example."""
+    values = {}
     for each in text:
-        column, equals, types[column] = each.rpartition("=")
+        column, equals, values[column] = each.rpartition("=")
         if not equals:
-            raise DeclarationError(f"--type should be a column and its dtype, such as price=float32; got {each!r}.")
-    return types
+            raise DeclarationError(f"{option} should be a column and its {what}, such as {example}; got {each!r}.")
+    return values
 
 
-def units_of(text: Sequence[str]) -> dict[str, str]:
-    """`["when=days"]` → `{"when": "days"}`."""
-    units = {}
-    for each in text:
-        column, equals, units[column] = each.rpartition("=")
-        if not equals:
-            raise DeclarationError(f"--dates should be a column and its unit, such as when=days; got {each!r}.")
-    return units
+types_of = functools.partial(_by_column, option="--type", what="dtype", example="price=float32")
+units_of = functools.partial(_by_column, option="--dates", what="unit", example="when=days")
 
 
 def names_of(text: str) -> list[str]:
