@@ -287,8 +287,9 @@ def audio(
         sample = first_sample(data, AUDIO_SUFFIXES, "sound")
         _check_neighbours(data)
         text_field = field_of_samples(sample, text_field, SAMPLE_TEXT_FIELDS, "text_field")
+        named = {common.by: "by", (split_by_time or (None,))[0]: "split_by_time", stratify: "stratify"}
         for field in keep:
-            field_of_samples(sample, field, (), "keep_fields" if field in keep_fields else "split_by_time")
+            field_of_samples(sample, field, (), named.get(field, "keep_fields"))
         assign_source(module, common, data, "tar")
     else:
         transcripts = _assign_sound_files(

@@ -73,6 +73,16 @@ def test_mistakes_with_times_of_images_are_told(options: str, message: str) -> N
     assert result.exit_code and re.search(message, words), words
 
 
+@pytest.mark.parametrize("option", ["keep-field", "by", "split-by-time", "stratify"])
+def test_a_field_that_samples_of_sound_lack_is_told_with_its_option(option: str) -> None:
+    archive("a.tar", {"0.json": b'{"text": "a"}', "0.wav": wav(0.1)})
+    rest = ":a=2024-06-01,b" if option == "split-by-time" else " --split a=0.5,b=0.5"
+
+    result = CliRunner().invoke(app, f"audio a.tar --to cache --{option} json.who{rest}".split())
+
+    assert f"(--{option})" in " ".join(str(result.exception).split())
+
+
 def test_splits_of_rows_and_of_time_are_refused_together() -> None:
     picture("pics/0.png")
     Path("pics/metadata.csv").write_text("file_name,taken,split\n0.png,2024-01-01,train\n")
