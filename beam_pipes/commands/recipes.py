@@ -155,7 +155,8 @@ def table_command(
     recipe = table(**given)
 
     def summary(cache: Cache, declaration: Declaration) -> list[str]:
-        columns = ", ".join(f"{name} {dtype}" for name, dtype in recipe.names["types"].items())
+        types = recipe.names["types"] | dict.fromkeys(given.get("dates") or (), "float64")
+        columns = ", ".join(f"{name} {dtype}" for name, dtype in types.items())
         return [f"columns: {columns}", *_renamed(recipe), *_counts(cache, declaration), *_classes(recipe, cache)]
 
     _build(recipe, declaring, building, context.obj or [], summary=summary)
@@ -204,10 +205,8 @@ def _counts(cache: Cache, declaration: Declaration, *, sample_rate: int | None =
     """`train: 900 examples, 1.52 hours`."""
     lines = []
     for split in declaration.splits:
-        line = f"{split}: {counted(len(cache[split]), 'example')}"
-        if sample_rate is not None:
-            line += f", {_duration(cache[split].lengths('audio').sum() / sample_rate)}"
-        lines.append(line)
+        secs = "" if sample_rate is None else f", {_duration(cache[split].lengths('audio').sum() / sample_rate)}"
+        lines.append(f"{split}: {counted(len(cache[split]), 'example')}{secs}")
     return lines
 
 

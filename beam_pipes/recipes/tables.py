@@ -494,11 +494,11 @@ def table(
     )
     splits = None
     if time is not None:
+        _check_times(time, chosen[time], ends, label=label)
         if time in dates:
             ends = {
                 name: _since_1970(end, time, dates[time]) if isinstance(end, str) else end for name, end in ends.items()
             }
-        _check_times(time, stored[time], ends, label=label)
         splits = module.splits_by_time(common, (time, ends))
     analyzers = [Code("classes")] if is_learned else []
     if stratify is not None:

@@ -58,6 +58,14 @@ def test_dates_as_numbers_are_split_by_time() -> None:
     assert found == {"past": [1], "late": [0, 2]}  # a row without a time is in neither
 
 
+def test_the_command_names_the_dtype_that_is_stored() -> None:
+    write("csv")
+
+    result = CliRunner().invoke(app, "table a.csv --to cache --dates when=days --no-report".split())
+
+    assert "columns: n int64, when float64" in result.output
+
+
 def test_a_date_may_be_the_label() -> None:
     write("csv")
 
@@ -75,6 +83,7 @@ def test_a_date_may_be_the_label() -> None:
         ("wen=days", "dates: there is no column 'wen'. Did you mean 'when'?"),
         ("n=days", "the column 'n' is int64, and dates are text.* Omit it from --dates"),
         ("when=days --type when=skip", "the column 'when' has the type 'skip' too. Omit it from --type or --dates."),
+        ("when=days --split-by-time when:a=2024,b", "the column 'when' is str, and the ends are numbers: 2024."),
         (
             "other=days",
             "'other' should hold dates or times in ISO 8601.*found str: '29/02/2024'.*omit --dates other=days",
