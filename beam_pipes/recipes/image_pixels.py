@@ -14,7 +14,7 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -131,7 +131,10 @@ def find_masks(root: str, images: Sequence[str], *, data: str) -> MasksFound:
         if len(twice) > 1:
             what = "images have one mask" if twice is of_stem else "masks are of one image"
             raise DeclarationError(f"two {what}: {twice[0]!r} and {twice[1]!r}. Rename one of them, or take it away.")
-    modes = {_opened(Path(root, files[stem][0]).read_bytes(), files[stem][0]).mode: files[stem][0] for stem in of_stems}
+    modes = {}
+    for stem in of_stems:
+        with open(os.path.join(root, files[stem][0]), "rb") as head:
+            modes[_opened(head, files[stem][0]).mode] = files[stem][0]
     if "1" in modes and len(modes) > 1:
         other = next(name for mode, name in modes.items() if mode != "1")
         raise DeclarationError(
@@ -155,19 +158,22 @@ def mask_of(root: Asset, path: str, shape: tuple[int, ...]) -> tuple[bytes, Arra
             f"the image {path!r} has no mask any more in {os.fspath(root)!r}. Build again once it is there."
         )
     content = Path(root, name).read_bytes()
-    file = _opened(content, name)
+    file = _opened(io.BytesIO(content), name)
     if (file.height, file.width) != tuple(shape):
         raise TaskError(
             f"the mask {name!r} has {file.width} x {file.height} pixels, and its image {path!r} {shape[1]} x "
             f"{shape[0]}, turned as its Exif says. Write masks of the size of their images, or drop such images "
             "(--on-error drop)."
         )
-    return content, numbers_of_mask(content, name)
+    return content, _numbers(file, name)
 
 
 def numbers_of_mask(content: bytes, name: str) -> Array:
     """The numbers of a mask: uint8 or uint16 (height, width). `name` is for messages."""
-    file = _opened(content, name)
+    return _numbers(_opened(io.BytesIO(content), name), name)
+
+
+def _numbers(file: Any, name: str) -> Array:
     try:
         numbers = np.asarray(file)
     except (OSError, SyntaxError, ValueError) as error:
@@ -179,10 +185,10 @@ def _stem(path: str) -> str:
     return str(PurePosixPath(path).with_suffix(""))
 
 
-def _opened(content: bytes, name: str) -> Any:
+def _opened(content: BinaryIO, name: str) -> Any:
     """A mask, its head read. Raises `TaskError` unless it is one number for each pixel."""
     try:
-        file = require("PIL.Image", purpose="masks").open(io.BytesIO(content))
+        file = require("PIL.Image", purpose="masks").open(content)
     except (OSError, SyntaxError, ValueError) as error:
         raise _damaged(name, error) from error
     if file.mode not in _DTYPES or getattr(file, "n_frames", 1) > 1:
