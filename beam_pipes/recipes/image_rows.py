@@ -209,15 +209,16 @@ def assign_rows(
     files: MediaFiles,
     common: Common,
     rows: RowsFound,
+    splits: Code | None,
     *,
     label: bool,
     class_folder: int | None,
 ) -> tuple[list[str] | None, int | None, Code | None]:
     """Assigns rows and the source of their pictures; returns the classes (None for numbers), the depth of their folder,
-    and the splits, if the rows say them.
+    and the splits: those given, or those that the rows say.
     """
     field, names = _splits_of(rows)
-    if names and common.splits:
+    if names and (splits or common.splits):
         where = f"the field {field!r} of the rows names" if field else f"the folders {', '.join(names)} of {root!r} are"
         raise DeclarationError(f"{where} the splits, but splits were given too. Omit them, or rename that.")
     notes = common.notes_of(root)
@@ -231,7 +232,6 @@ def assign_rows(
         module.use("pathlib", "Path")
     module.assign("source", in_folders or call("Files", root, pattern=files.patterns, **notes))
     module.assign("rows", rows.code, "beam_pipes.recipes.image_rows")
-    splits = None
     if field is not None:
         module.use("beam_pipes.transforms.by_key", "SplitByField")
         splits = call("SplitByField", names, field=SPLIT)

@@ -439,12 +439,9 @@ def images(
         if rows is None:
             found, class_folder = _assign_folders(module, root, files, common, label=label, class_folder=class_folder)
         else:
-            # Rows and folders refuse splits besides their own.
-            given_splits = common if splits is None else dataclasses.replace(common, splits={"by time": 1.0})
-            found, class_folder, of_rows = assign_rows(
-                module, root, files, given_splits, rows, label=label, class_folder=class_folder
+            found, class_folder, splits = assign_rows(
+                module, root, files, common, rows, splits, label=label, class_folder=class_folder
             )
-            splits = splits or of_rows
             label_field, split_field, is_number = rows.label_field, rows.split_field, found is None
         if label and found is not None:
             given = found if given is None else given
