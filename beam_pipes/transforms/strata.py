@@ -40,8 +40,8 @@ Ends = Mapping[str, list[float]]
 class Strata(Analyzer):
     """Where the splits of each class end, for `SplitByStratum`.
 
-    Each split has its share of all records, and of each class, both to within a record: what is left over by classes
-    that cannot be divided goes to those that miss most of a record. 7 records of a class at 0.7 and 0.3 are 5 and 2.
+    Each of two splits has its share of all records and of each class to within a record (of more, two of a class). The
+    rest of classes that cannot be divided goes to those that miss most of a record. 7 records at 0.7 and 0.3: 5 and 2.
     Records of the same content stay together, so the counts of a class with such duplicates may be off by as many.
 
     Args:
