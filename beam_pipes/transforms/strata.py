@@ -79,8 +79,9 @@ class Strata(Analyzer):
 
     def merge(self, accumulators: Sequence[str], target: str) -> None:
         totals: dict[str, int] = {}
-        for path in accumulators:
-            for name, (_, count) in _places(path).items():
+        where = [_places(path) for path in accumulators]
+        for places in where:
+            for name, (_, count) in places.items():
                 totals[name] = totals.get(name, 0) + count
         for name, count in sorted(totals.items()):
             if count < len(self.shares):
@@ -91,7 +92,6 @@ class Strata(Analyzer):
                     analyzer=self.name,
                 )
         counts = _counts(totals, [*itertools.accumulate(self.shares.values())][:-1])
-        where = [_places(path) for path in accumulators]
         ends = {}
         for name, number in totals.items():
             draws = np.sort(
