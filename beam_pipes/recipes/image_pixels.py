@@ -150,7 +150,7 @@ def mask_of(root: Asset, path: str, shape: tuple[int, ...]) -> tuple[bytes, Arra
     `shape` is the height and width of the image, upright. Raises `TaskError` if the mask is not there or is another
     one, has another size, or is damaged.
     """
-    suffixes = (*MASK_SUFFIXES, *map(str.upper, MASK_SUFFIXES))
+    suffixes = (*MASK_SUFFIXES, *map(str.upper, MASK_SUFFIXES), *map(str.title, MASK_SUFFIXES))
     names = [f"{_stem(path)}{ending}{suffix}" for ending in ("", "_mask") for suffix in suffixes]
     name = next((name for name in names if os.path.isfile(os.path.join(root, name))), None)
     if name is None:
