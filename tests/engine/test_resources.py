@@ -174,9 +174,10 @@ def test_a_batch_for_which_memory_runs_out_is_halved_and_the_next_ones_begin_the
 
 
 def test_libraries_that_run_out_of_memory_are_recognised_by_what_they_raise() -> None:
-    torch = pytest.importorskip("torch")
-    jax = pytest.importorskip("jax")
-    tensorflow = pytest.importorskip("tensorflow")
+    import jax
+    import tensorflow as tf
+    import torch
+
     raised: list[BaseException] = []
     for allocate in (
         lambda: bytearray(1 << 62),
@@ -187,7 +188,7 @@ def test_libraries_that_run_out_of_memory_are_recognised_by_what_they_raise() ->
             allocate()
         raised.append(caught.value)
     raised += [torch.OutOfMemoryError("CUDA out of memory."), torch.cuda.OutOfMemoryError("CUDA out of memory.")]
-    raised.append(tensorflow.errors.ResourceExhaustedError(None, None, "OOM when allocating"))
+    raised.append(tf.errors.ResourceExhaustedError(None, None, "OOM when allocating"))
     raised.append(jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes."))
 
     assert [is_out_of_memory(error) for error in raised] == [True] * len(raised), raised
