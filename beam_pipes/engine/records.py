@@ -31,8 +31,9 @@ class RecordContext:
     """The place of one call of `transform`: unit, record and the position among the record's inputs of that unit.
 
     `stage` is the object whose `transform` is running. `index` is None while a whole batch is transformed at once:
-    then there is no single record, and drawing is refused. `direct` marks a call from outside the engine. `counted`
-    holds the statistics of `count` and `observe` in this call, by name; `left` is where the reasons of drops are kept.
+    then there is no single record, and drawing is refused. `direct` marks a call from outside the engine, and
+    what it calls. `counted` holds the statistics of `count` and `observe` in this call, by name; `left` is where the
+    reasons of drops are kept.
     """
 
     __slots__ = (

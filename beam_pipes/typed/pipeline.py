@@ -244,7 +244,8 @@ def _called_directly(transform: Callable[..., object]) -> Callable[..., object]:
             context.index = own.get("_calls", 0)
             own["_calls"] = context.index + 1
         else:  # a stage that calls another one: still the same record
-            context = RecordContext(seed=outer.seed, unit=f"{outer.unit}/{self.name}", epoch=outer.epoch, stage=self)
+            unit = f"{outer.unit}/{self.name}"
+            context = RecordContext(seed=outer.seed, unit=unit, epoch=outer.epoch, stage=self, direct=outer.direct)
             context.record_id_of, context.index, context.item = outer.record_id_of, outer.index, outer.item
             context.content_of = outer.content_of
         context.left = own

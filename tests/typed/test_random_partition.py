@@ -224,6 +224,20 @@ def as_text(line: str, *, bad: str) -> dict[str, str]:
     return {"text": line}
 
 
+def test_a_stage_that_a_direct_call_calls_goes_by_the_content() -> None:
+    partition = RandomPartition(int, ["train", "eval"], [0.5, 0.5])
+    for called in (partition, DAGPipeline({partition: Input(int), Output(): partition})):
+
+        class Chosen(Pipeline):
+            input_type, output_type, inner = int, str, called
+
+            def transform(self, input_object: int) -> list[str]:
+                return [name for name, values in self.inner.transform(input_object).items() if values]
+
+        chosen = Chosen()
+        assert len({chosen.transform(7)[0] for _ in range(20)}) == 1
+
+
 def test_a_key_decides_wherever_the_record_stands() -> None:
     partition = RandomPartition(int, THREE, [0.7, 0.2, 0.1], key=str)
     forwards, backwards = (load_pipeline(partition, values) for values in (range(300), reversed(range(300))))
