@@ -335,10 +335,10 @@ class BatchedFunctionStage(FunctionStage[P, R]):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if self._filled:
-            kind = "batched stage" if self.batched else "stage with a service"
+            kind, option = ("batched stage", "batched=True") if self.batched else ("stage with a service", "service=")
             raise InvalidTypeSignatureException(
                 f"a {kind} cannot have {', '.join(map(repr, self._filled))}, which belongs to a single record. Leave "
-                "batched=True out, or do this in a separate stage."
+                f"{option} out, or do this in a separate stage."
             ).about("stage", self.name)
 
     def check_batching(self) -> None:
@@ -504,13 +504,13 @@ def stage(
     made = made.changed(**own)
     if "resources" in own:
         Resources.of(own["resources"], stage=made.name)
-    if isinstance(made, BatchedFunctionStage):
-        made.check_batching()
-    elif of_batches := [name for name in _BATCHING if name in own]:
+    if not made.batched and (of_batches := [name for name in _BATCHING if name in own]):
         raise DeclarationError(
             f"{of_batches[0]} limits the batches of a batched stage, and this one takes single records. Write "
             "@stage(batched=True), and take a list of records."
         ).about("stage", made.name)
+    if isinstance(made, BatchedFunctionStage):
+        made.check_batching()
     return made
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_declarations import INPUT_VARIABLE, MARKS_VARIABLE, model, scored_with_limits, write_lines
 
-from beam_pipes import load_once, stage
+from beam_pipes import Service, load_once, stage
 from beam_pipes.engine.resources import Resources, available, largest
 from beam_pipes.errors import DeclarationError
 from beam_pipes.identity.fingerprint import fingerprint
@@ -233,6 +233,8 @@ def test_options_are_checked_where_they_are_given(options: dict[str, Any], words
 def test_limits_of_batches_belong_to_batched_stages_of_records_with_a_size() -> None:
     with pytest.raises(DeclarationError, match="batch_bytes limits the batches of a batched stage, and this one takes"):
         stage(lambda text: {"text": text}, batch_bytes=100)
+    with pytest.raises(DeclarationError, match="batch_tokens limits the batches of a batched stage, and this one take"):
+        stage(lambda text: {"text": text}, service=Service(), batch_tokens=9, tokens_of=len)
     smaller = stage(stage(_texts, batched=True, batch_tokens=9, tokens_of=len), batch_tokens=4)
     assert list(smaller._batching.batches(["ab", "cd", "ef"])) == [["ab", "cd"], ["ef"]]  # type: ignore[attr-defined]
     with pytest.raises(DeclarationError, match="batch_bytes needs records of known size: .*; got <object object"):
