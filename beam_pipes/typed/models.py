@@ -20,17 +20,8 @@ R = TypeVar("R")
 # Results by loader and arguments, and the lock of each: the second thread waits for what the first one loads.
 _loaded: dict[tuple[object, ...], list[object]] = {}
 _locks: dict[tuple[object, ...], threading.Lock] = {}
-_making = threading.Lock()
-
-
-def _begin_anew() -> None:
-    """In a forked process: models of its parent stay usable, locks that other threads held do not."""
-    global _making
-    _making = threading.Lock()
-    _locks.clear()
-
-
-os.register_at_fork(after_in_child=_begin_anew)
+# In a forked process models of its parent stay usable, locks that other threads held do not.
+os.register_at_fork(after_in_child=_locks.clear)
 
 
 class LoadOnce(Generic[P, R]):
@@ -49,9 +40,7 @@ class LoadOnce(Generic[P, R]):
         key = (self._token, args, tuple(sorted(kwargs.items())))
         found = _loaded.get(key)
         if found is None:
-            with _making:
-                lock = _locks.setdefault(key, threading.Lock())
-            with lock:
+            with _locks.setdefault(key, threading.Lock()):
                 found = _loaded.get(key)
                 if found is None:
                     found = _loaded[key] = [self.function(*args, **kwargs)]
