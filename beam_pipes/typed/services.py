@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from beam_pipes.checks import brief, integer, number
+from beam_pipes.engine.execute import ENDINGS
 from beam_pipes.engine.records import RecordContext, current_context, set_context
 from beam_pipes.engine.resources import wait_for_turn
 from beam_pipes.engine.statistics import Counter, Statistic, from_json, to_json
@@ -156,7 +157,7 @@ class Caller:
             for own, future in futures:
                 try:
                     found.update(future.result())
-                except (DeclarationError, ServiceError):
+                except ENDINGS:
                     pool.shutdown(wait=False, cancel_futures=True)
                     raise
                 except Exception as error:
