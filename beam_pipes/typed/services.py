@@ -63,12 +63,12 @@ class Service:
         calls_per_sec: at most, of all processes on one machine; None: no limit. A cluster has it once a machine.
         at_once: calls of one worker process that wait for an answer at the same time.
         retries: how often a call is repeated that failed for a reason that may pass: no connection, no answer in time,
-            HTTP 408, 425, 429, 500, 502, 503, 504 and 529. It waits longer each time, from half a second to a minute,
-            at random, and at least as long as the service says (`Retry-After`).
+            HTTP 408, 425, 429, 500, 502, 503, 504 and 529. It waits a random time of up to half a second, then of up to
+            twice as long each time, to a minute; and at least as long as `Retry-After` says, to 10 minutes.
         retry_share: how many retries there may be for each call, in one worker process, besides the first ten. A
             service that fails more often ends the build.
         retry_on: further exceptions that may pass.
-        name: stages with the same name share `calls_per_sec`; None: each stage has its own.
+        name: stages with the same name share `calls_per_sec` and the retries; None: the name of the stage.
 
     Raises `DeclarationError` for a number out of bounds.
     """
