@@ -389,9 +389,9 @@ def work(order_path: str, *, worker: str, processes: int = 1, say: Callable[[str
             yield task
 
     watcher = _Telling(claims, numbers)
-    # Only a main thread may handle signals.
-    handles = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, _end) if handles else None
+    # Only a main thread may handle signals; afterwards they are handled as the caller had it.
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    callers = signal.signal(signal.SIGTERM, _end) if is_main_thread else None
     try:
         with (
             writing(order.root),
@@ -423,8 +423,8 @@ def work(order_path: str, *, worker: str, processes: int = 1, say: Callable[[str
             end_job(order_path, f"{type(error).__module__}.{type(error).__name__}: {error}")
         raise
     finally:
-        if handles:
-            signal.signal(signal.SIGTERM, before)
+        if is_main_thread:
+            signal.signal(signal.SIGTERM, callers)
         claims.give_back()
 
 
