@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 
 from beam_pipes.analysis.analyzer import Analyzer, BoundResult
+from beam_pipes.building.analysis.declared import learned_by
 from beam_pipes.building.analysis.stored import Stored, accumulator_place, find_stored, result_place
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.reading import ShardFigures, StageFigures
@@ -92,7 +93,7 @@ def fingerprint_analyzer(declaration: Declaration, analyzer: Analyzer, *, genera
     source = declaration.source
     read: dict[str, Fingerprint] = {name: fingerprint(stage) for name, stage in source.stages().items()}
     options = {"source": canonical_text([source.fingerprint_class(), source.fingerprint_config()])}
-    if learned := declaration.learned[analyzer.name].fingerprint_options():
+    if learned := learned_by(declaration, analyzer).fingerprint_options():
         options["split"] = canonical_text(learned)
     if analyzer.of is not None:
         options["seed"] = str(declaration.seed)
