@@ -176,7 +176,7 @@ class Caller:
         """One call, repeated where it failed for a reason that may pass."""
         service, retries = self._service, 0
         budget = _budget(service.name or self._stage)
-        budget.calls += 1
+        budget.count_call()
         while True:
             if service.calls_per_sec is not None:
                 wait_for_turn(service.name or self._stage, per_sec=service.calls_per_sec)
@@ -285,6 +285,10 @@ class _Budget:
     def __init__(self) -> None:
         self.calls = self.retries = 0
         self._lock = threading.Lock()
+
+    def count_call(self) -> None:
+        with self._lock:
+            self.calls += 1
 
     def spend(self, share: float) -> bool:
         """One retry more, if there is one left."""
