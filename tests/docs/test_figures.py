@@ -7,19 +7,28 @@ import pytest
 from reference_pages import figures
 
 QUOTED = {page: figures.quoted(page) for page in figures.PAGES}
+BENCHMARKS = {benchmark for found in QUOTED.values() for benchmark, _ in found}
 
 
 def test_front_pages_quote_figures() -> None:
     assert len(QUOTED["docs/README.md"]) >= 4 and len(QUOTED["docs/comparison.md"]) >= 2
 
 
-@pytest.mark.parametrize("benchmark", sorted({name for found in QUOTED.values() for name, _ in found}))
+@pytest.mark.parametrize("benchmark", sorted(BENCHMARKS - {*figures.DATED}))
 def test_figures_are_of_the_code_of_today(benchmark: str) -> None:
     behind = figures.commits_behind(benchmark)
     assert behind <= 200, (
         f"what benchmarks.{benchmark} measures was changed {behind} commits after its figures: "
         f"python -m benchmarks.{benchmark} --json {figures.FOLDER}/{benchmark}.json, then python -m reference_pages"
     )
+
+
+@pytest.mark.parametrize("benchmark", sorted(figures.DATED))
+def test_figures_that_may_be_old_have_their_date_and_commit_beside_them(benchmark: str) -> None:
+    pages = {page: {key for name, key in found if name == benchmark} for page, found in QUOTED.items()}
+
+    assert tuple(page for page, keys in pages.items() if keys) == figures.DATED[benchmark]
+    assert all({"date", "commit"} <= pages[page] for page in figures.DATED[benchmark])
 
 
 def test_a_figure_is_put_in_between_its_marks(monkeypatch: pytest.MonkeyPatch) -> None:
