@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 # Where Python may not write bytecode (PYTHONDONTWRITEBYTECODE), every process would compile all that it imports: 8 s for
 # Beam. It is written once instead, of our own code before the tests.
 COMPILE := --compile-bytecode
-OURS := beam_pipes transforms runners benchmarks examples
+OURS := beam_pipes transforms runners benchmarks examples reference_pages tests/support
 SEQIO := .venv-seqio
 SEQIO_STAMP := $(SEQIO)/.installed
 DALI := .venv-dali
@@ -35,7 +35,7 @@ FLINK_STAMP := $(VENV)/flink/.installed
 STUBS := beam_pipes/transforms/fn/__init__.pyi
 DEMO_DIR ?= .demo/python_source
 
-.PHONY: install browser slurm demo test pythons lint docs bench gpu clean
+.PHONY: install browser slurm demo test-tools test pythons lint docs bench gpu clean
 install: $(STAMP) $(STUBS) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(BOOT_STAMP) $(AZURITE_STAMP)
 
 $(STAMP): setup.py pyproject.toml constraints.txt
@@ -112,8 +112,11 @@ demo: $(STAMP)
 	$(BIN)/beam-pipes build examples.python_source:declaration --to $(DEMO_DIR)
 	$(BIN)/python -m examples.load_batches $(DEMO_DIR)
 
-test: $(STAMP) $(STUBS) $(SEQIO_STAMP) $(DALI_STAMP) $(TORCHTITAN_STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(BOOT_STAMP) $(AZURITE_STAMP) $(FLINK_STAMP) browser slurm
-	$(BIN)/python -m compileall -q $(OURS)
+# What the tests take beside `install`.
+test-tools: install $(SEQIO_STAMP) $(DALI_STAMP) $(TORCHTITAN_STAMP) $(FLINK_STAMP) browser slurm
+
+test: test-tools
+	$(BIN)/python -m compileall -q -j 0 $(OURS)
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 $(PYTEST_ARGS)
 
 # A wheel in a fresh environment of each supported Python that this machine has.
