@@ -223,7 +223,7 @@ def _duration(secs: float) -> str:
 
 
 def _left_out(recipe: Recipe) -> list[str]:
-    """`files left out, by suffix: 3 .gif, 1 without a suffix`."""
+    """`files left out, by suffix: 3 .gif, 1 without a suffix, 2 hidden`."""
     counts = [f"{count:,} {suffix or 'without a suffix'}" for suffix, count in sorted(recipe.left_out.items())]
     return [f"files left out, by suffix: {', '.join(counts)}"] if counts else []
 

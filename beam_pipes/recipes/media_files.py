@@ -23,7 +23,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from beam_pipes.checks import nearest_path
-from beam_pipes.errors import DeclarationError, SourceError, TaskError
+from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX
 from beam_pipes.sources.selection import FoundFile, Paths, select
 from beam_pipes.sources.tar import KEY, Tar, has_field, sample_file
@@ -48,15 +48,9 @@ def files_of(root: str, suffixes: Sequence[str], what: str) -> MediaFiles:
             "end in .tar, .tar.gz, .tar.bz2 or .tar.zst."
         )
     by_suffix: dict[str, list[FoundFile]] = {}
-    others: Counter[str] = Counter()
-    try:
-        found_files = select(root, hidden=True).find()
-    except SourceError:  # perhaps because of hidden files
-        found_files = select(root).find()
+    found_files = select(root).find()
+    others = Counter(found_files.left_out.values())
     for file in found_files:
-        if is_hidden(file.name):
-            others["hidden"] += 1
-            continue
         suffix = PurePosixPath(file.name).suffix
         if suffix.lower() in suffixes:
             by_suffix.setdefault(suffix, []).append(file)

@@ -85,16 +85,29 @@ _HUDI_FILE = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}-[0-9]+_[0-9]+-[0-9]+-[0-9]+_
 
 @dataclass
 class RowFiles:
-    """The files of an input without Spark's marker files; name of a marker → how many were left out."""
+    """The files of an input without Spark's marker files; name of a marker → how many were left out, and reason → how
+    many others were.
+    """
 
     paths: Paths
     files: list[FoundFile]
-    left_out: Mapping[str, int]
+    marks: Mapping[str, int]
+    others: Mapping[str, int]
 
     @property
     def exclude(self) -> list[str] | None:
         """The globs of marker files, for the source of these files; None if there are none."""
-        return [f"**/{mark}" for mark in _MARKS] if self.left_out else None
+        return [f"**/{mark}" for mark in _MARKS] if self.marks else None
+
+    def left_out(self, kind: str) -> Counter[str]:
+        """What a format does not read, by reason: files beside archives, and those of 0 bytes, if none is a record."""
+        is_archive, found = matcher((Tar.pattern,)), Counter({**self.marks, **self.others})
+        for file in self.files if kind != "files" else ():
+            if kind == "tar" and not is_archive(file.name):
+                found[PurePosixPath(file.name).suffix.lower()] += 1
+            elif not file.size:
+                found["empty"] += 1
+        return found
 
 
 def files_of(data: Paths | RowFiles) -> RowFiles:
@@ -105,7 +118,7 @@ def files_of(data: Paths | RowFiles) -> RowFiles:
     if isinstance(data, RowFiles):
         return data
     is_mark = matcher(_MARKS)
-    files, left_out = list[FoundFile](), Counter[str]()
+    files, marks = list[FoundFile](), Counter[str]()
     found = select(data).find()
     _refuse_versioned(found)
     for file in found:
@@ -116,12 +129,12 @@ def files_of(data: Paths | RowFiles) -> RowFiles:
         if mark is None:
             files.append(file)
         else:
-            left_out[mark.rpartition("_")[0] or mark] += 1
+            marks[mark.rpartition("_")[0] or mark] += 1
     if not files:
         raise DeclarationError(
-            f"there are only marks of Spark, no data: {', '.join(left_out)}. Name a folder with files."
+            f"there are only marks of Spark, no data: {', '.join(marks)}. Name a folder with files."
         )
-    return RowFiles(data, files, left_out)
+    return RowFiles(data, files, marks, Counter(found.left_out.values()))
 
 
 def _refuse_versioned(found: FoundFiles) -> None:
@@ -198,6 +211,7 @@ def assign_source(module: Module, common: Common, data: Paths | RowFiles, kind: 
     found = files_of(data)
     paths = [os.fspath(path) for path in ([found.paths] if isinstance(found.paths, str | os.PathLike) else found.paths)]
     module.use("beam_pipes.sources", FORMATS[kind])
+    module.left_out.update(found.left_out(kind))
     sources = {
         name: call(FORMATS[kind], some[0] if len(some) == 1 else some, **options, exclude=found.exclude, **said)
         for name, (some, said) in common.sources(paths).items()

@@ -514,7 +514,7 @@ def table(
     shown = ", ".join([*features][:6]) + (", …" if len(features) > 6 else "")
     loads = f"from beam_pipes.loader import Loader\nfor batch in Loader(SPLIT, batch_size=ROWS): ...  # {shown}"
     text = module.text("Rows and their types, as `beam-pipes table` declares them.")
-    return Recipe(text, loads, rows=256, left_out=files.left_out, renamed=renamed)
+    return Recipe(text, loads, rows=256, left_out=module.left_out, renamed=renamed)
 
 
 def _check_dates(dates: Mapping[str, str], types: Mapping[str, str]) -> None:

@@ -256,7 +256,7 @@ def tokens(
     ids = call("FeatureSpec", "int32", shape=(None,), minimum=0, maximum=Code("vocabulary.vocab_size - 1"))
     _declare(module, files, common, tokenizing, {FEATURE: ids}, keep=keep, dedup=dedup, of=of, clean=sets)
     text = module.text("Texts to token ids, as `beam-pipes tokens` declares them.")
-    return Recipe(text, left_out=files.left_out)
+    return Recipe(text, left_out=module.left_out)
 
 
 def chat(
@@ -366,7 +366,7 @@ def chat(
             module.use("beam_pipes.transforms.chat", "spoken_text" if "spoken_text" in name else "conversation_text")
     _declare(module, files, common, tokenizing, features, keep=keep, dedup=dedup, of=of, clean=sets)
     text_of_module = module.text("Messages to token ids, as `beam-pipes tokens --chat` declares them.")
-    return Recipe(text_of_module, left_out=files.left_out)
+    return Recipe(text_of_module, left_out=module.left_out)
 
 
 def _declare(

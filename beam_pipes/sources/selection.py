@@ -143,7 +143,7 @@ class Selection:
         found = FoundFiles(base)
         for entry in self.entries:
             if is_remote(base):
-                for file in _remote_files(self, entry, base):
+                for file in _remote_files(self, entry, base, found.left_out):
                     found.add_object(file)
             else:
                 self._find_local(entry, base, found, helpers)
@@ -281,19 +281,25 @@ class _Walk(NamedTuple):
             try:
                 identity = os.stat(directory)
                 if (key := (identity.st_dev, identity.st_ino)) in above:
+                    found.left_out[self.prefix + inside] = "link to itself"
                     continue
                 with os.scandir(directory) as entries:
                     for entry in entries:
                         name = inside + entry.name
-                        if (not hidden and entry.name.startswith(".")) or _leads_to_itself(entry):
-                            continue
-                        if entry.is_dir():
+                        if not hidden and entry.name.startswith("."):
+                            if takes_all or wanted(name):
+                                found.left_out[self.prefix + name] = "hidden"
+                        elif _leads_to_itself(entry):
+                            found.left_out[self.prefix + name] = "link to itself"
+                        elif entry.is_dir():
                             if recursive and not unwanted(name) and not unwanted(name + "/"):
                                 directories.append((entry.path, name + "/", (*above, key)))
                         elif takes_all or (wanted(name) and not unwanted(name)):
                             status = entry.stat()
                             if stat.S_ISREG(status.st_mode):
                                 found.add(self.prefix + name, status)
+                            else:
+                                found.left_out[self.prefix + name] = "pipe or device"
             except OSError as error:
                 where = error.filename or directory
                 if error.errno == errno.ENOENT and os.path.islink(where):
@@ -344,7 +350,7 @@ def _objects(entry: str) -> ObjectStorage:
     return made
 
 
-def _remote_files(selection: Selection, entry: str, base: str) -> Iterator[FoundFile]:
+def _remote_files(selection: Selection, entry: str, base: str, left_out: dict[str, str]) -> Iterator[FoundFile]:
     """The objects that one entry of a selection names. Raises `SourceError` if there is nothing to search."""
     storage = _objects(entry)
     patterns, recursive = selection.patterns, selection.recursive
@@ -376,6 +382,7 @@ def _remote_files(selection: Selection, entry: str, base: str) -> Iterator[Found
         ):
             _require_no_dots(status.path)
             if not selection.hidden and any(part.startswith(".") for part in parts):
+                left_out[status.path] = "hidden"
                 continue
             yield _found(status, base, selection)
 
@@ -487,9 +494,13 @@ class FoundFile(NamedTuple):
 
 
 class FoundFiles:
-    """Files below one base, as columns: a million of them take 110 MB, against 500 as objects."""
+    """Files below one base, as columns: a million of them take 110 MB, against 500 as objects.
+
+    `left_out`: entries of directories that are not among them → why; of a hidden directory, only itself.
+    """
 
     def __init__(self, base: str) -> None:
+        self.left_out: dict[str, str] = {}
         self.top = base if base.endswith("/") else f"{base}/"
         self.names: list[str] = []
         self.sizes = array("q")
@@ -537,6 +548,7 @@ class FoundFiles:
     def extend(self, other: FoundFiles) -> None:
         for column, more in zip(self._columns(), other._columns(), strict=True):
             column.extend(more)
+        self.left_out |= other.left_out
 
     def _columns(self) -> tuple[Any, ...]:
         return self.names, self.sizes, self.mtimes_ns, self.inodes, self.ctimes_ns
@@ -557,9 +569,10 @@ class FoundFiles:
         """Sorted by name, each once."""
         made = self.selected(sorted(range(len(self)), key=self.names.__getitem__))
         names = made.names
-        if not any(map(str.__eq__, names, itertools.islice(names, 1, None))):
-            return made
-        return made.selected([at for at, name in enumerate(names) if not at or names[at - 1] != name])
+        if any(map(str.__eq__, names, itertools.islice(names, 1, None))):
+            made = made.selected([at for at, name in enumerate(names) if not at or names[at - 1] != name])
+        made.left_out = self.left_out
+        return made
 
     def __getstate__(self) -> dict[str, object]:
         # Joined to one string, names travel in a third of the time.

@@ -258,7 +258,7 @@ CSV_ROWS = [
     Row("CSV", "compressed, and the name does not say so", text("a.csv", gzip.compress(N.encode())),
         read_csv, Refused("It begins as gzip data do: give the file a name that ends in .gz")),
     Row("CSV", "files of 0 bytes", several(text("a.csv", ""), text("b.csv", N)), typed(),
-        Read(column("n", 1, 2, of="–"), "no rows")),
+        LeftOut("empty", column("n", 1, 2, of="–"))),
     Row("TSV", "quotes", text("a.tsv", 'a\tb\n"Good-bye\tx\n1\t"y"\n'), read_tsv, Read(WITHOUT_QUOTES, "text")),
     Row("TSV", "quotes of a writer that quotes, as pandas", text("a.tsv", 'a\tb\n1\t"two\nlines"\n2\t"x\ty"\n'),
         typed(), Read(by_pandas(sep="\t"))),
@@ -351,7 +351,7 @@ PARQUET_ROWS = [
           LeftOut(reason, column("n", 1, of="–")))
       for mark, reason in (("_SUCCESS", "_SUCCESS"), ("_metadata", "_metadata"), ("_committed_12", "_committed"))),
     Row("Spark, Hadoop", "checksums, `.a.parquet.crc`", several(parquet(_one), text(".a.parquet.crc", "crc")),
-        typed(), Read(column("n", 1, of="–"), "hidden files are not read")),
+        typed(), LeftOut("hidden", column("n", 1, of="–"))),
     Row("Delta Lake", "all", several(parquet(_one), text("_delta_log/0.json", "{}")), typed(),
         Refused("is of a Delta table, whose log says which of the files count")),
     Row("Hudi", "all", several(parquet(_one), text(".hoodie/hoodie.properties", "")), typed(),

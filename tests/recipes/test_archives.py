@@ -252,6 +252,17 @@ def test_a_sample_without_its_label_says_what_to_do_at_the_command_line() -> Non
         build(images("a.tar", resize=4).declaration(), to="cache", workers=1)
 
 
+def test_files_beside_archives_are_counted() -> None:
+    Path("in").mkdir()
+    archive("in/a.tar", {"cat/1.png": png(1)})
+    for name in ("README.md", "sizes.json", ".b.tar", "c.tar", "d.tgz"):
+        Path("in", name).write_text("")
+
+    left_out = images("in", resize=4).left_out
+
+    assert left_out == {".json": 1, ".md": 1, ".tgz": 1, "hidden": 1, "empty": 1}
+
+
 def test_archives_may_begin_with_samples_of_other_kinds() -> None:
     archive(
         "pets.tar",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,20 @@ def test_links_are_followed_and_loops_are_not(tree):
     found = names(tree, pattern="**/*.txt")
 
     assert found == ["a.txt", "link.txt", "other/d.txt", "sub/c.txt", "sub/deep/d.txt"]
+
+
+def test_what_is_no_file_to_read_is_counted(tmp_path):
+    for name in ("a.txt", ".hidden.txt", ".git/config", "in/.DS_Store"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / "in/again").symlink_to(tmp_path)
+    (tmp_path / "itself").symlink_to(tmp_path / "itself")
+    os.mkfifo(tmp_path / "pipe")
+
+    found = select([tmp_path, tmp_path / "a.*"]).find()
+
+    assert found.names == ["a.txt"]
+    assert Counter(found.left_out.values()) == {"hidden": 3, "link to itself": 2, "pipe or device": 1}
 
 
 def test_pipes_are_not_files(tree):
