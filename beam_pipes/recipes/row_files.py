@@ -131,9 +131,7 @@ def files_of(data: Paths | RowFiles) -> RowFiles:
         else:
             marks[mark.rpartition("_")[0] or mark] += 1
     if not files:
-        raise DeclarationError(
-            f"there are only marks of Spark, no data: {', '.join(marks)}. Name a folder with files."
-        )
+        raise DeclarationError(f"there are only marks of Spark, no data: {', '.join(marks)}. Name a folder with files.")
     return RowFiles(data, files, marks, Counter(found.left_out.values()))
 
 

@@ -30,7 +30,7 @@ from beam_pipes.engine.records import Table
 from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.format.dtypes import FLOATS, INTEGERS, NAMES, numpy_dtype
 from beam_pipes.format.spec import ColumnValues
-from beam_pipes.recipes.column_types import EXACT, types_of_parquet, types_of_rows
+from beam_pipes.recipes.column_types import EXACT, types_of_parquet, types_of_partitions, types_of_rows
 from beam_pipes.recipes.options import (
     CLASSES_HELP,
     DELIMITER_HELP,
@@ -427,7 +427,7 @@ def table(
         inferred, partitions = types_of_parquet(files, declared=declared, among=among)
     else:
         inferred = types_of_rows(files, kind, declared=declared, among=among, kinds=kinds, **reading)
-        partitions = dict[str, str]()
+        partitions = {name: dtype for name, dtype in types_of_partitions(files).items() if name not in inferred}
     inferred |= partitions
     is_text = kind in ("csv", "tsv")
     if columns is not None:
@@ -449,14 +449,15 @@ def table(
     if by is not None and by == label:
         common = dataclasses.replace(common, by=LABEL)
     module = Module()
-    schema = {column: type_of_text(dtype) for column, dtype in chosen.items()} if is_text else None
-    guessed = [column for column in chosen if column not in (types or {})]
+    there = {name: dtype for name, dtype in partitions.items() if name in chosen}
+    own = {column: dtype for column, dtype in chosen.items() if column not in there}
+    schema = {column: type_of_text(dtype) for column, dtype in own.items()} if is_text else None
+    guessed = [column for column in own if column not in (types or {})]
     if is_text:
         reading |= {"inferred": [column for column in guessed if chosen[column] != "str"] or None}
     if kind == "parquet":
-        there = {name: dtype for name, dtype in partitions.items() if name in chosen}
-        reading = {"columns": [name for name in chosen if name not in there], "partitions": there or None}
-    assign_source(module, common, files, kind, schema=schema, **reading)
+        reading = {"columns": [*own]}
+    assign_source(module, common, files, kind, schema=schema, partitions=there or None, **reading)
     module.assign("types", chosen)
     features = {column: feature_of(dtype) for column, dtype in stored.items() if column != label}
     is_named = label is not None and stored[label] == "str"

@@ -45,6 +45,7 @@ from beam_pipes.sources.schema import (
 )
 from beam_pipes.sources.selection import FoundFile
 from beam_pipes.sources.source import Slice
+from beam_pipes.sources.tables import partition_values
 from beam_pipes.storage.local import storage_for
 
 NEWLINE = b"\n"
@@ -63,7 +64,8 @@ class CSV(LineSource):
     A row with another number of fields, with a field that does not fit, or not in UTF-8 is a bad record. Blank lines
     are skipped. A quote within a quoted field is doubled; with `quote=None` quotes are text. Fields that are one of
     `null`, such as "NA", are empty. `decimal` is between the digits of floats: "," for `1,5`. In columns that
-    are `inferred`, whose type was guessed from other rows, `007` is no number, and `1` is no bool.
+    are `inferred`, whose type was guessed from other rows, `007` is no number, and `1` is no bool. `partitions`:
+    columns from the names of directories, as of `Parquet`; the schema does not hold them.
 
     `quoted_newlines`: a quoted field may hold newlines; where a row starts is then known only from the file's start, so
     large files are not split. Pass False if no field does: then every line is a row, and large files are split.
@@ -84,6 +86,7 @@ class CSV(LineSource):
     null: Sequence[str] = ()
     decimal: str = "."
     inferred: Sequence[str] = ()
+    partitions: Mapping[str, str] | None = None  # type: ignore[misc]
 
     VERSION: ClassVar[int] = 3
 
@@ -165,6 +168,7 @@ class CSV(LineSource):
 
     def read_slice(self, batcher: Batcher, part: Slice, path: str) -> Iterator[RecordBatch]:
         allow_fields_of(self.max_line_bytes)
+        batcher.beside = partition_values(self.partitions, part.file)
         prefix = self.header_line(path, part.file) if part.start else b""
         rows = _Rows(self, part.file, batcher)
         if not self.header:
@@ -220,7 +224,8 @@ class CSV(LineSource):
         if not columns:
             columns = self.columns_in(_first_row(self.selection().path_of(file), file, self)[0], file)
         try:
-            return RowConverter(self, columns).value(self.dialect.row(raw))
+            row = RowConverter(self, columns).value(self.dialect.row(raw))
+            return {**partition_values(self.partitions, file), **row}
         except ValueError as error:
             raise SourceError(str(error), file=file, offset=position) from error
 
@@ -230,6 +235,8 @@ class CSV(LineSource):
             del own["null"]  # as before this option existed
         if self.decimal == ".":
             del own["decimal"]
+        if self.partitions is None:
+            del own["partitions"]
         return own
 
 

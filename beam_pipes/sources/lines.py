@@ -39,6 +39,7 @@ from beam_pipes.sources.record_batch import BadRecord, Batcher, Piece, RecordBat
 from beam_pipes.sources.schema import Convert, Schema, check_schema, describe_schema, json_converters, number_of_json
 from beam_pipes.sources.selection import FoundFile, Paths
 from beam_pipes.sources.source import Slice
+from beam_pipes.sources.tables import partition_values
 
 # 256 KiB of text and the strings made of it stay in a core's own cache: 20 % quicker than 1 MiB (64 KiB - 1 MiB tried).
 LINE_READ_BYTES = 256 << 10
@@ -307,6 +308,9 @@ class LineSource(FileSource):
     paths: Paths = field(kw_only=False)
     max_line_bytes: int = 64 << 20
 
+    # Of sources whose records are rows: columns whose values are in the names of directories.
+    partitions: ClassVar[Mapping[str, str] | None] = None
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_max_line_bytes(self.max_line_bytes)
@@ -326,6 +330,7 @@ class LineSource(FileSource):
         )
 
     def read_slice(self, batcher: Batcher, part: Slice, path: str) -> Iterator[RecordBatch]:
+        batcher.beside = partition_values(self.partitions, part.file)
         for block in self._blocks(batcher, part, path):
             if block.is_overlong:
                 yield from self._add_overlong(batcher, part.file, block)
@@ -441,11 +446,12 @@ class JSONLines(LineSource):
     With a `schema` (see `schema.py`) values have exactly its keys, converted; without one, they are unchanged. A line
     that is not a JSON object in UTF-8, has a number that no float holds (`1e400`), or does not fit the schema, is a bad
     record; `NaN` and `Infinity` mean themselves. Blank lines are skipped. Large files are split, as those of
-    `TextLines`.
+    `TextLines`. `partitions`: as of `Parquet`; a row's own value comes first.
     """
 
     _: KW_ONLY
     schema: Schema | None = None
+    partitions: Mapping[str, str] | None = None  # type: ignore[misc]
 
     VERSION: ClassVar[int] = 2  # 1 took numbers that no float holds for infinite
 
@@ -502,9 +508,10 @@ class JSONLines(LineSource):
             problem = f"expected a JSON object, found {text!r:.80}{_advice_on_json(text, position, None)}"
             raise SourceError(problem, file=file, offset=position)
         converters = self._converters
+        beside = partition_values(self.partitions, file)
         if converters is None:
-            return value
-        row = {}
+            return {**beside, **value}
+        row = beside
         for name, convert in converters.items():
             try:
                 row[name] = convert(value.get(name))
@@ -513,7 +520,8 @@ class JSONLines(LineSource):
         return row
 
     def fingerprint_config(self) -> Mapping[str, object]:
-        return {**super().fingerprint_config(), "schema": describe_schema(self.schema)}
+        own = {**super().fingerprint_config(), "schema": describe_schema(self.schema)}
+        return {name: value for name, value in own.items() if name != "partitions" or value is not None}
 
 
 def _advice_on_json(text: str, position: int, error: Exception | None) -> str:

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard, cast
 
 import numpy as np
 
@@ -459,13 +459,15 @@ class Batcher:
 
     A batch ends after `batch_records` records, or before the piece that would exceed `batch_bytes`; so it never holds
     more bytes than the larger of `batch_bytes` and one piece. `left_out` counts what is not a record, by reason; the
-    next batch takes it along, even a last one without records.
+    next batch takes it along, even a last one without records. `beside` are values that each record has which has none
+    of its own.
     """
 
     def __init__(self, *, batch_records: int, batch_bytes: int) -> None:
         for name, value in (("batch_records", batch_records), ("batch_bytes", batch_bytes)):
             integer(value, least=1, what=name, error=SourceError)
         self.left_out = Counter[str]()
+        self.beside: Mapping[str, object] = {}
         self.next_ordinal = 0
         self.batch_records = batch_records
         self.batch_bytes = batch_bytes
@@ -488,6 +490,12 @@ class Batcher:
     ) -> Iterator[RecordBatch]:
         """Takes the records of one piece; `ordinals` (of `values`) only if some of its rows are bad."""
         num_records = len(values) + len(bad)
+        if self.beside:
+            if isinstance(values, Table):
+                more = {name: [value] * len(values) for name, value in self.beside.items()}
+                values = Table({**more, **values.columns}, len(values))
+            else:
+                values = [{**self.beside, **cast("Mapping[str, object]", value)} for value in values]
         if self._num_records and self._num_bytes + num_bytes > self.batch_bytes:
             yield self._emit()
         done = 0

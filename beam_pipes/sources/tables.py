@@ -232,17 +232,8 @@ class Parquet(_Tables):
 
     def _with_partitions(self, batch: ArrowBatch, file: str) -> ArrowBatch:
         pyarrow = require("pyarrow", purpose="Parquet")
-        there = partitions_of(file)
-        for name, dtype in (self.partitions or {}).items():
-            try:
-                value = None if there[name] is None else there[name] if dtype == "str" else int(there[name] or "")
-            except (KeyError, ValueError):
-                raise SourceError(
-                    f"input {file} should have a directory of the partition {name!r} with a value of type {dtype} "
-                    f"(such as {name}=1), found {there or 'none'}",
-                    file=file,
-                ) from None
-            kind = pyarrow.string() if dtype == "str" else pyarrow.int64()
+        for name, value in partition_values(self.partitions, file).items():
+            kind = pyarrow.string() if (self.partitions or {})[name] == "str" else pyarrow.int64()
             batch = batch.append_column(name, pyarrow.array([value] * batch.num_rows, kind))
         return batch
 
@@ -381,6 +372,23 @@ def partitions_of(file: str) -> dict[str, str | None]:
     """What a file's directories say about its rows: `"year=2024/city=K%C3%B6ln/a.parquet"` → year 2024, city Köln."""
     pairs = [part.partition("=") for part in file.split("/")[:-1] if "=" in part[1:]]
     return {unquote(name): None if value == HIVE_NULL else unquote(value) for name, _, value in pairs}
+
+
+def partition_values(partitions: Mapping[str, str] | None, file: str) -> dict[str, object]:
+    """The values of partitions in the rows of a file. Raises `SourceError` if its directories do not say one."""
+    if not partitions:
+        return {}
+    there, values = partitions_of(file), dict[str, object]()
+    for name, dtype in partitions.items():
+        try:
+            values[name] = there[name] if dtype == "str" or there[name] is None else int(there[name] or "")
+        except (KeyError, ValueError):
+            raise SourceError(
+                f"input {file} should have a directory of the partition {name!r} with a value of type {dtype} "
+                f"(such as {name}=1), found {there or 'none'}",
+                file=file,
+            ) from None
+    return values
 
 
 def columns_of_leaves(schema: ArrowSchema, num_leaf_columns: int) -> list[str | None]:

@@ -347,6 +347,9 @@ PARQUET_ROWS = [
         Refused("is date in 'a.parquet' and str in 'b.parquet'")),
     Row("Parquet", "Hive: directories `year=2024`, `city=K%C3%B6ln`, nulls", _partitioned, _read_partitioned,
         Read(Reference("`pyarrow.dataset`", _by_dataset), "columns")),
+    *(Row(format, "Hive: directories `year=2024`, in `table`", text(f"year=2024/a.{suffix}", content), typed(),
+          Read(stated("–", {"n": 1, "year": 2024}), "columns"))
+      for format, suffix, content in (("CSV", "csv", "n\n1\n"), ("JSON Lines", "jsonl", '{"n": 1}\n'))),
     *(Row("Spark, Hadoop", f"`{mark}`", several(parquet(_one), text(mark, "")), typed(),
           LeftOut(reason, column("n", 1, of="–")))
       for mark, reason in (("_SUCCESS", "_SUCCESS"), ("_metadata", "_metadata"), ("_committed_12", "_committed"))),

@@ -28,6 +28,7 @@ from beam_pipes.commands import app
 from beam_pipes.errors import BuildError, DeclarationError, SourceError, TaskError
 from beam_pipes.recipes import row_example, table, tokens
 from beam_pipes.recipes.column_types import types_of_columns
+from beam_pipes.sources import CSV, JSONLines
 
 HEADER = "length,wings,zip,is_big,species\n"
 ROWS = "5.5,2,02139,true,wasp\n,0,10001,false,bee\n7,4,00001,TRUE,wasp\n"
@@ -608,3 +609,34 @@ def test_how_many_rows_may_fail_is_an_option() -> None:
     account = build(table("a.csv", **options, max_bad=0.9).declaration(), to="cache", workers=1).account
 
     assert account.written == 20
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content"), [("csv", "n\n1\n2\n"), ("tsv", "n\n1\n2\n"), ("jsonl", '{"n": 1}\n{"n": 2}\n')]
+)
+def test_partitions_of_text_are_columns_as_those_of_parquet(suffix: str, content: str) -> None:
+    for place in ("year=2024/city=K%C3%B6ln", "year=2023/city=__HIVE_DEFAULT_PARTITION__"):
+        Path(f"in/{place}").mkdir(parents=True)
+        Path(f"in/{place}/part-0.{suffix}").write_text(content)
+    many = "n\n" + "".join(f"{number}\n" for number in range(3, 40))  # enough to be converted by columns
+    Path(f"in/{place}/part-1.{suffix}").write_text(many if suffix != "jsonl" else '{"n": 3}\n' * 37)
+
+    recipe = table("in", label="city", by="year", splits={"train": 0.5, "eval": 0.5}, on_error="drop", max_bad=None)
+    cache = built(recipe)
+    whole = built(table("in", types={"city": "skip"}), to="whole")
+
+    rows = [row for split in cache for row in cache[split]]
+    assert [(row["n"], row["year"], row["label"]) for row in rows] == [(1, 2024, 0), (2, 2024, 0)]
+    assert [int(row["year"]) for row in whole["train"]] == [2023] * 39 + [2024] * 2
+    assert types_of(whole) == {"n": "int64", "year": "int64"}
+
+
+def test_a_dead_letter_below_partitions_is_read_again_with_them() -> None:
+    source = JSONLines("in", partitions={"year": "int64"})
+    csv_source = CSV("in", columns=["n"], partitions={"year": "int64"})
+
+    assert source.parse(b'{"n": 1}', file="year=2024/a.jsonl", position=0) == {"year": 2024, "n": 1}
+    assert csv_source.parse(b"1", file="year=2024/a.csv", position=0) == {"year": 2024, "n": "1"}
+    with pytest.raises(SourceError, match="should have a directory of the partition 'year' with a value of type int64"):
+        source.parse(b"{}", file="a.jsonl", position=0)
+    assert "partitions" not in JSONLines("in").fingerprint_config() | CSV("in").fingerprint_config()
