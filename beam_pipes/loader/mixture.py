@@ -1,6 +1,6 @@
 """Mixtures: rows of several sources in fixed proportions at every point, not only on average.
 
-    rates (0.7, 0.3) ──integer_rates──► (7, 3) ──chairman_table──► the source of each of 10 slots ──► MixtureSchedule
+    rates (0.7, 0.3) ──integer_rates──► (7, 3) ──chairman_turns──► the source of each of 10 slots ──► MixtureSchedule
 
 `Mixture` is what users declare, `MixtureSchedule` says which source gives the row at position p. *Rates* are integers
 w_1..w_k; their sum D is the *period*. In a period the sources are scheduled by the chairman assignment (R. Tijdeman,
@@ -212,11 +212,6 @@ def _turns_of(rates: tuple[int, ...]) -> _Turns:
     return (_short_turns if sum(rates) <= _SHORT_PERIOD else _long_turns)(rates)
 
 
-def chairman_table(rates: tuple[int, ...]) -> npt.NDArray[np.int32]:
-    """One period of the turns: the source of each of `sum(rates)` slots. `(2, 1)` → `[0, 1, 0]`."""
-    return _turns_of(rates).until(sum(rates) - 1).table
-
-
 class Stretch:
     """A part of a mixture at constant rates: from row `start` on, where source i had already given `counts[i]` rows."""
 
@@ -253,6 +248,12 @@ class Stretch:
         periods, item = divmod(ordinal - self.counts[source], rate)
         return self.start + periods * self.period + self._turns.slot_of(source, item)
 
+    def bounds_of(self, source: int, ordinal: int) -> tuple[int, int]:
+        """The earliest and latest that `position_of` can be, at once: a count differs from its ideal by less than 1."""
+        item, rate = ordinal - self.counts[source], self.rates[source]
+        earliest, latest = (item - 1) * self.period // rate + 1, -(-(item + 2) * self.period // rate) - 2
+        return self.start + earliest, self.start + latest
+
 
 #: One source of rows: a split or its path, a packing plan, windows, or records padded one by one.
 RowSource: TypeAlias = "str | os.PathLike[str] | ReadSplit | PackingPlan | PaddedSplit | Windows"
@@ -288,11 +289,8 @@ class RateSchedule:
     interpolation: Interpolation = dataclasses.field(default="constant", kw_only=True)
 
     def __post_init__(self) -> None:
-        for option, value, known in (
-            ("unit", self.unit, get_args(Unit)),
-            ("interpolation", self.interpolation, get_args(Interpolation)),
-        ):
-            choice(value, of=known, what=f"RateSchedule: {option}", error=LoaderError)
+        for option, kinds in (("unit", Unit), ("interpolation", Interpolation)):
+            choice(getattr(self, option), of=get_args(kinds), what=f"RateSchedule: {option}", error=LoaderError)
         before, points = 0, []
         for when, rates in self.points:
             before = check_integer("a point of a RateSchedule", when, before + 1)
@@ -582,11 +580,16 @@ class MixtureSchedule:
 
     def _end_of(self, stretch: Stretch) -> int | None:
         """Where a source would first exceed its limit, or where the rates change; None if neither happens."""
-        ends = [
-            position
-            for source, limit in enumerate(self._limits)
-            if limit is not None
-            and (position := stretch.position_of(source, max(limit, stretch.counts[source]))) is not None
-        ]
         change = None if self._timeline is None else self._timeline.change_after(stretch.start)
-        return min([*ends, *([] if change is None else [change])], default=None)
+        ends = [] if change is None else [change]
+        leaving = [
+            (source, max(limit, count), *stretch.bounds_of(source, max(limit, count)))
+            for source, (limit, count) in enumerate(zip(self._limits, stretch.counts, strict=True))
+            if limit is not None and stretch.rates[source]
+        ]
+        # Sources that cannot be the first are not asked where they leave: a million turns may come before, 1 µs each.
+        first = min([*ends, *(latest for *_, latest in leaving)], default=0)
+        for source, ordinal, earliest, _ in leaving:
+            if earliest <= first and (position := stretch.position_of(source, ordinal)) is not None:
+                ends.append(position)
+        return min(ends, default=None)

@@ -286,10 +286,6 @@ class MixtureStream(Stream):
         places[order, 1] = Orders.records_of_each(parts, [len(mine) for _, mine in runs], offsets[order])
         return places
 
-    def _by_source(self, sources: Indices) -> Iterator[tuple[int, Indices]]:
-        """Each source that occurs, and where."""
-        return _runs(sources, below=len(self._orders))
-
     def approach(self, epoch: int, position: int) -> None:
         counts = self._schedule(epoch).counts_at(position)
         for orders, count, size in zip(self._orders, counts, self._sizes, strict=True):
@@ -302,7 +298,7 @@ class MixtureStream(Stream):
     def _gather(self, places: Places, shapes: Shapes | None) -> Batch:
         sources = places[:, 0]
         parts = []
-        for source, mine in self._by_source(sources) if len(sources) else [(0, _NONE)]:
+        for source, mine in list(_runs(sources, below=len(self._orders))) or [(0, _NONE)]:
             parts.append((mine, self.sources[source].gather(places[mine, 1], shapes)))
         return merge_rows(parts, len(places), self.fills, shapes)
 
@@ -310,7 +306,7 @@ class MixtureStream(Stream):
         sources = [rows for rows in self.sources if isinstance(rows, SplitRows)]
         if len(sources) < len(self._orders):
             return None
-        chosen = list(self._by_source(places[:, 0])) if len(places) else [(n, _NONE) for n in range(len(sources))]
+        chosen = list(_runs(places[:, 0], below=len(sources))) or [(n, _NONE) for n in range(len(sources))]
         parts = []
         for source, mine in chosen:
             part = sources[source].located(places[mine, 1])
@@ -329,7 +325,7 @@ class MixtureStream(Stream):
     def _widest(self, places: Places) -> Shapes:
         found: dict[str, tuple[int, ...]] = {}
         names = varying(self.columns)
-        for source, mine in self._by_source(places[:, 0]):
+        for source, mine in _runs(places[:, 0], below=len(self._orders)):
             rows = self.sources[source]
             widest = rows.widest(places[mine, 1])
             for name in names:

@@ -10,7 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipes.errors import LoaderError
-from beam_pipes.loader.mixture import Stretch, chairman_table, chairman_turns, exact_rates, integer_rates
+from beam_pipes.loader.mixture import (
+    MixtureSchedule,
+    Stretch,
+    chairman_turns,
+    exact_rates,
+    integer_rates,
+)
+from beam_pipes.loader.state import Segment
+
+
+def chairman_table(rates):
+    return Stretch(0, [0] * len(rates), rates)._turns.until(sum(rates) - 1).table
+
 
 RATES = st.lists(st.integers(1, 200), min_size=1, max_size=12).map(tuple)
 
@@ -97,6 +109,49 @@ def test_turns_are_computed_as_far_as_they_are_asked_for():
     )
     table = chairman_table(rates)
     assert later[0].tolist() == table[np.arange(0, 2 * sum(rates), 997) % sum(rates)].tolist()
+
+
+@given(RATES, st.integers(0, 10**12), st.integers(0, 10**6), st.integers(0, 10**6))
+@settings(max_examples=50, deadline=None)
+def test_a_row_of_a_source_comes_within_the_bounds_that_are_known_at_once(rates, start, count, item):
+    stretch = Stretch(start, [count] * len(rates), rates)
+
+    for source, rate in enumerate(rates):
+        earliest, latest = stretch.bounds_of(source, count + item)
+
+        assert earliest <= stretch.position_of(source, count + item) <= latest
+        assert (latest - earliest) * rate <= 3 * sum(rates)  # three turns of the source
+
+
+SIZES = st.lists(st.integers(1, 300), min_size=12, max_size=12)
+
+
+@given(RATES, SIZES, st.sampled_from(["drop", "stop", "repeat"]))
+@settings(max_examples=50, deadline=None)
+def test_the_first_source_to_leave_ends_a_stretch(rates, sizes, exhausted):
+    sizes = sizes[: len(rates)]
+    counts = (0,) * len(rates)
+    limits = [2 * size if exhausted == "repeat" else size for size in sizes]
+    stretch = Stretch(0, counts, rates)
+
+    schedule = MixtureSchedule(
+        Segment(start=0, counts=counts, rates=rates), sizes, exhausted, max_epochs=[2] * len(rates)
+    )
+
+    expected = min(stretch.position_of(source, limit) for source, limit in enumerate(limits))
+    assert schedule._known_until == expected
+
+
+def test_turns_up_to_a_source_that_leaves_late_are_not_computed():
+    rates = integer_rates([0.123456789 + 0.0618033 * number for number in range(20)])
+    period = sum(rates)
+    sizes = [200 * rate * 1_000 // period + 1 for rate in rates]  # about 200,000 rows, all
+    sizes[3] = 10
+
+    schedule = MixtureSchedule(Segment(start=0, counts=(0,) * 20, rates=rates), sizes, "drop")
+
+    assert period > 1 << 17 and schedule.counts_at(500)[3] == 10
+    assert len(schedule._stretches[0]._turns.until(0).table) < 5_000
 
 
 @pytest.mark.parametrize("small", [1e-300, Fraction(1, 10**400), 1e-9])
