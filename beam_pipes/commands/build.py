@@ -105,10 +105,11 @@ def build_and_show(
     building: Building,
     beam_args: Sequence[str],
     vocabulary: Callable[[], Tokenizer] | None = None,
+    row_length: int | None = None,
 ) -> BuildResult:
     """Builds one declaration with the options `building`; prints the account and the cache's path.
 
-    The report shows token ids as what `vocabulary` gives writes.
+    The report shows token ids as what `vocabulary` gives writes, and the waste in rows of `row_length` tokens.
     """
     options = building.options(beam_args)
     shown = progress_for(kind=building.progress)
@@ -172,7 +173,7 @@ def build_and_show(
     if wants_report(building.report, result.path):
         declared = load_declaration(declaration, beam_steps=True) if isinstance(declaration, str) else declaration
         known = declared if declared.beam_steps is None else None
-        show_report(result.path, declaration=known, vocabulary=vocabulary)
+        show_report(result.path, declaration=known, vocabulary=vocabulary, row_length=row_length)
     return result
 
 
@@ -340,7 +341,11 @@ def chaos_command(
 
 
 def show_report(
-    path: str, *, declaration: Declaration | None = None, vocabulary: Callable[[], Tokenizer] | None = None
+    path: str,
+    *,
+    declaration: Declaration | None = None,
+    vocabulary: Callable[[], Tokenizer] | None = None,
+    row_length: int | None = None,
 ) -> None:
     """Writes the report and prints its path; the cache is already published, so a failure is only reported.
 
@@ -350,7 +355,9 @@ def show_report(
         from beam_pipes.report import write_report
 
         opened = None if vocabulary is None else vocabulary()
-        written = write_report(path, declaration=declaration, run_stages=False, vocabulary=opened)
+        written = write_report(
+            path, declaration=declaration, run_stages=False, vocabulary=opened, row_length=row_length
+        )
         _say(f"What is in it: {written}")
     except (BeamPipesError, OSError) as error:
         reason = without_stop(error)

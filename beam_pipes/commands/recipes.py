@@ -15,9 +15,10 @@ from beam_pipes.commands.caches import console, shown_classes
 from beam_pipes.commands.options import Building, Declaring, Given, with_groups
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.statistics import Counter
-from beam_pipes.errors import DeclarationError, EmptySplitError
+from beam_pipes.errors import BeamPipesError, DeclarationError, EmptySplitError
 from beam_pipes.recipes import Recipe, audio, chat, images, open_tokenizer, table, tokens
 from beam_pipes.recipes.audio import CLIPPED, DEFAULT_HZ
+from beam_pipes.recipes.row_files import format_of
 from beam_pipes.recipes.texts import FEATURE, LOSS_WEIGHTS
 from beam_pipes.recipes.written import spelled
 from beam_pipes.runners.progress import counted
@@ -51,14 +52,15 @@ def tokens_command(
 
     Example: beam-pipes tokens notes.txt --tokenizer bytes --print-python > notes.py
     """
-    about = None
+    about = field = None
     if is_chat or "template" in of_chat:
         ends = {"--no-eos": not given.pop("eos") or None, "--eos-token": given.pop("eos_token", None)}
         ends |= {"--bos": given.pop("bos") or None, "--bos-token": given.pop("bos_token", None)}
         _refuse(ends, "the chat template decides which tokens begin and end a text")
         of_texts = {"--min-tokens": given.pop("min_tokens", None), "--backend": given.pop("backend", None)}
         _refuse(of_texts, "it is for texts, not messages")
-        recipe = chat(field=given.pop("text_field", None), **given, **of_chat)
+        field = given.pop("text_field", None)
+        recipe = chat(field=field, **given, **of_chat)
     else:
         options = {"--tools-field": of_chat.get("tools_field"), "--only-last": of_chat["only_last"] or None}
         _refuse({**options, "--date": of_chat.get("date")}, "it is for messages: add --chat")
@@ -75,12 +77,17 @@ def tokens_command(
             context.obj or [],
             about=about,
             vocabulary=lambda: open_tokenizer(given["tokenizer"]),
+            row_length=pack_length,
             summary=lambda cache, declaration: forecast_of_packing(cache, declaration, pack_length),
         )
-    except EmptySplitError as error:
+    except BeamPipesError as error:
         dropping = {f"--{name.replace('_', '-')}": given.get(name) for name in _DROPPING}
-        if of_these := [f"{option} {shown}" for option, value in dropping.items() if (shown := _shown(value))]:
+        if isinstance(error, EmptySplitError) and (
+            of_these := [f"{option} {shown}" for option, value in dropping.items() if (shown := _shown(value))]
+        ):
             error.add(f"Options that drop texts were given: {', '.join(of_these)}.")
+        if is_chat and "jq -c" in str(error):
+            _add_first_step(error, given, field)
         raise
 
 
@@ -162,6 +169,27 @@ def table_command(
     _build(recipe, declaring, building, context.obj or [], summary=summary)
 
 
+def _add_first_step(error: BeamPipesError, given: Given, field: str | None) -> None:
+    """Adds what makes JSON Lines of Parquet, CSV or TSV, to an error that advises `jq`, which reads nothing else."""
+    kind = format_of(given["data"], given.get("format"))
+    named = ".messages" if field is None else f".{field}"
+    parsed = f"({named} | strings) |= fromjson"
+    if kind == "parquet":
+        rows = "for part in parquet.ParquetFile(sys.argv[1]).iter_batches() for row in part.to_pylist()"
+        rows = f"import json, sys; from pyarrow import parquet; [print(json.dumps(row, default=str)) {rows}]"
+        parsed = f"del(.. | objects | .[] | nulls) | {parsed}"
+    elif kind in ("csv", "tsv"):
+        separator = given.get("delimiter") or ("," if kind == "csv" else r"\t")
+        rows = f"csv.DictReader(open(sys.argv[1], encoding='utf-8-sig', newline=''), delimiter='{separator}')"
+        rows = f"import csv, json, sys; csv.field_size_limit(1 << 30); [print(json.dumps(row)) for row in {rows}]"
+    else:
+        return
+    error.add(
+        f"jq reads JSON, and these files are {kind}. Make FILE of each first: "
+        f"python -c \"{rows}\" NAME.{kind} | jq -c '{parsed}' > FILE"
+    )
+
+
 def _shown(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
 
@@ -181,6 +209,7 @@ def _build(
     *,
     about: Callable[[], str] | None = None,
     vocabulary: Callable[[], Tokenizer] | None = None,
+    row_length: int | None = None,
     summary: Callable[[Cache, Declaration], list[str]],
 ) -> None:
     """Prints the module of a recipe, or builds it; the lines of `summary` about the cache come last."""
@@ -192,7 +221,14 @@ def _build(
         raise DeclarationError("name the directory of the cache: --to cache; or see the declaration: --print-python.")
     if about is not None:
         console.print(about(), markup=False)
-    result = build_and_show(declaration, declaring.to, building=building, beam_args=beam_args, vocabulary=vocabulary)
+    result = build_and_show(
+        declaration,
+        declaring.to,
+        building=building,
+        beam_args=beam_args,
+        vocabulary=vocabulary,
+        row_length=row_length,
+    )
     cache = Cache.open(result.path)
     split = declaration.splits[0]
     lines = [*_left_out(recipe), *summary(cache, declaration)]

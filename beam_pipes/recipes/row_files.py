@@ -456,6 +456,7 @@ def check_fields(data: Paths | RowFiles, kind: str, named: Sequence[tuple[str, s
     """
     missing = {name: option for option, name in named if name is not None}
     there: dict[str, None] = {}
+    around: str | None = None
     num_records = 0
     rows = (row for sample in sampled(data, kind, **reading) for row in sample.rows)
     for row in _columns_of_parquet(data) if kind == "parquet" else rows:
@@ -464,6 +465,8 @@ def check_fields(data: Paths | RowFiles, kind: str, named: Sequence[tuple[str, s
         if not missing:
             return
         there.update(dict.fromkeys(_names_of(row)))
+        lists = (key for key, value in row.items() if isinstance(value, list) and value)
+        around = around or next((key for key in lists if all(has_field(row[key][0], each) for each in missing)), None)
     for name, option in missing.items():
         if num_records:
             names = [*there]
@@ -473,9 +476,11 @@ def check_fields(data: Paths | RowFiles, kind: str, named: Sequence[tuple[str, s
             advice = f", such as {flag[1]} {names[0]}" if flag is not None and names else ""
             talks = next(filter({"messages", "conversation", "conversations"}.__contains__, names), None)
             is_chat = talks is not None and option.startswith("text_field")
-            chat = f" If {talks!r} are conversations: --chat --text-field {talks}." if is_chat else ""
+            more = f" If {talks!r} are conversations: --chat --text-field {talks}." if is_chat else ""
+            if around is not None and kind == "json":
+                more += f" If {around!r} are the records, write one on each line first: jq -c '.{around}[]' FILE > NEW."
             raise DeclarationError(
-                f"{option}: {looked} the field {name!r}; there are {shown}. Name one of these{advice}.{chat}"
+                f"{option}: {looked} the field {name!r}; there are {shown}. Name one of these{advice}.{more}"
             )
 
 
@@ -505,10 +510,13 @@ def columns_of_fields(
 ) -> list[str] | None:
     """The Parquet columns that hold some fields: `meta.text` is in `meta`, unless there is a column of this name.
 
-    And those of the `optional` ones that there are. None, for all columns, if only some of the files have one of these.
+    And those of the `optional` ones that there are. None, for all columns, if only some of the files have one of these,
+    or the first file lacks one of `fields`: the stage that looks for it then sees what there is.
     """
     schemas = _columns_of_parquet(data)
     there = next(schemas)
+    if any(name not in there and name.partition(".")[0] not in there for name in fields):
+        return None
     beside = {*optional} & there.keys()
     if optional and any({*optional} & other.keys() != beside for other in schemas):
         return None

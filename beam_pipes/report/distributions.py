@@ -66,7 +66,8 @@ def record_lengths(
 
 class Waste(NamedTuple):
     """Rows of `sequence_length` places. `packed` and `padded` are the shares of positions without a token: with rows
-    packed by best-fit, and with one record per row. `cut` is the share of tokens beyond the end of a row."""
+    packed by best-fit, and with one record per row. `cut` is the share of tokens beyond the end of a row, which packed
+    rows of longer records that are split do not lose."""
 
     sequence_length: int
     packed_rows: int
@@ -75,9 +76,17 @@ class Waste(NamedTuple):
     cut: float
 
 
-def packing_waste(lengths: npt.NDArray[np.int64], *, sequence_lengths: list[int] | None = None) -> list[Waste]:
-    """The waste at each sequence length; by default powers of two from the median to the longest record, five at most.
+def packing_waste(
+    lengths: npt.NDArray[np.int64],
+    *,
+    sequence_lengths: list[int] | None = None,
+    also: int | None = None,
+    split_longer: bool = False,
+) -> list[Waste]:
+    """The waste at each sequence length; by default powers of two from the median to the longest record, five at most,
+    and the one that is wanted `also`.
 
+    `split_longer`: packed rows hold all pieces of longer records (`pack(…, overlong="split")`), instead of the first.
     Lengths 6, 4, 3, 3, 2, 2 at 10 → packed 0.0 in 2 rows, padded 0.667, cut 0.0.
     """
     filled = lengths[lengths > 0]
@@ -85,15 +94,18 @@ def packing_waste(lengths: npt.NDArray[np.int64], *, sequence_lengths: list[int]
         return []
     wanted = sequence_lengths if sequence_lengths is not None else _powers(filled)
     made = []
-    for length in wanted:
+    for length in sorted({*wanted, *([] if also is None else [also])}):
         kept = np.minimum(filled, length)
-        rows = int(ALGORITHMS["best_fit"](kept, length).max()) + 1
-        tokens, places = int(kept.sum()), rows * length
+        tokens = int(kept.sum())
+        whole = int((filled // length).sum()) if split_longer else 0
+        pieces = filled % length if split_longer else kept
+        rows = whole + int(ALGORITHMS["best_fit"](pieces[pieces > 0], length).max(initial=-1)) + 1
+        packed = int(filled.sum()) if split_longer else tokens
         made.append(
             Waste(
                 sequence_length=length,
                 packed_rows=rows,
-                packed=1 - tokens / places,
+                packed=1 - packed / (rows * length),
                 padded=1 - tokens / (len(kept) * length),
                 cut=1 - tokens / int(filled.sum()),
             )

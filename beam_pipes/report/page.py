@@ -32,7 +32,7 @@ from beam_pipes.report.distributions import (
     sampled_numbers,
 )
 from beam_pipes.report.examples import MAX_MEDIA, Medium, decoded_examples, dropped_examples, media_of
-from beam_pipes.report.language import Tokenizer, language_of, shown_row, token_features
+from beam_pipes.report.language import Language, Tokenizer, language_of, shown_row, token_features
 from beam_pipes.report.shown import Bar, bars_of, bars_of_values, render, shown_value
 from beam_pipes.report.stage_graph import lay_out, stage_graph
 from beam_pipes.storage.local import directory_path, is_remote, storage_for, writing_to
@@ -70,6 +70,7 @@ class _LengthsShown:
     quantiles: tuple[int, ...]
     bars: list[Bar]
     waste: list[Waste]
+    is_split: bool
 
 
 def write_report(
@@ -80,6 +81,7 @@ def write_report(
     declaration: Declaration | None = None,
     run_stages: bool = True,
     vocabulary: Tokenizer | None = None,
+    row_length: int | None = None,
 ) -> str:
     """Writes the page about the published snapshot of the cache at `path`; returns its path.
 
@@ -90,7 +92,14 @@ def write_report(
     """
     cache = Cache.open(path)
     target = os.path.join(cache.directory, REPORT) if to is None else os.fspath(to)
-    html = report_html(cache, against=against, declaration=declaration, run_stages=run_stages, vocabulary=vocabulary)
+    html = report_html(
+        cache,
+        against=against,
+        declaration=declaration,
+        run_stages=run_stages,
+        vocabulary=vocabulary,
+        row_length=row_length,
+    )
     with writing_to(target):
         storage_for(target).replace(target, html.encode("utf-8", errors="backslashreplace"))
     return target
@@ -134,6 +143,7 @@ def report_html(
     run_stages: bool = True,
     num_examples: int = 3,
     vocabulary: Tokenizer | None = None,
+    row_length: int | None = None,
 ) -> str:
     """The page: graph with counts, statistics, lengths and packing, examples, timing, reuse, what changed. Below 2 MB.
 
@@ -145,6 +155,7 @@ def report_html(
         num_examples: how many examples of each split.
         vocabulary: the tokenizer that made the ids of the cache. With it, the page shows them as language: frequent
             tokens, tokens per byte, unknown ones, duplicates, samples with the boundaries of tokens.
+        row_length: a number of tokens whose rows the packing table has too.
 
     Everything that comes from data is escaped. Raises `MissingExtraError` without jinja2 (extra `cli`), and what
     `Cache.open` raises.
@@ -159,7 +170,12 @@ def report_html(
         ids = [(split, feature) for split in opened.splits for feature in token_features(opened, split)]
         languages = [language_of(opened, split, feature, vocabulary) for split, feature in ids]
     dropped = dropped_examples(opened, declaration=declaration)
-    facts = {**_facts(opened, against=against), "examples": examples, "languages": languages, "dropped": dropped}
+    facts = {
+        **_facts(opened, languages, against=against, row_length=row_length),
+        "examples": examples,
+        "languages": languages,
+        "dropped": dropped,
+    }
     html = render(TEMPLATE, facts)
     if facts["media"] and len(html.encode("utf-8", errors="backslashreplace")) > MAX_BYTES:
         html = render(TEMPLATE, {**facts, "media": {}})
@@ -177,7 +193,9 @@ def report_html(
     return html
 
 
-def _facts(cache: Cache, *, against: str | None) -> Mapping[str, object]:
+def _facts(
+    cache: Cache, languages: Sequence[Language], *, against: str | None, row_length: int | None
+) -> Mapping[str, object]:
     account = Account.from_json(cache.manifest.accounting) if cache.manifest.accounting else Account()
     graph = stage_graph(account, read_fingerprint(cache.directory))
     statistics = account.statistics()
@@ -199,11 +217,11 @@ def _facts(cache: Cache, *, against: str | None) -> Mapping[str, object]:
         ],
         "num_statistics": len(statistics),
         # From an object store, whole shards would be fetched for a few records each.
-        "values": None if is_remote(cache.path) else _values(cache),
+        "values": None if is_remote(cache.path) else _values(cache, languages),
         "balance": balance,
         "noticed": [] if is_remote(cache.path) else list(noticed(cache, balance)),
         "by_terms": count_by_terms(cache) if cache.manifest.sources else [],
-        "lengths": _lengths(cache),
+        "lengths": _lengths(cache, languages, row_length),
         "media": {} if is_remote(cache.path) else _media(cache),
         "dead_letters": _dead_letters(cache),
         "timing": _timing(cache.build_info),
@@ -229,13 +247,16 @@ def sample_rate_of(cache: Cache) -> int | None:
     return int(rates.pop()) if len(rates) == 1 else None
 
 
-def _values(cache: Cache) -> list[_ValuesShown]:
-    """Numbers of every numeric feature, from a sample: no stage needs to count them."""
+def _values(cache: Cache, languages: Sequence[Language]) -> list[_ValuesShown]:
+    """Numbers of every numeric feature, from a sample: no stage needs to count them. Ids that are shown as tokens have
+    no mean.
+    """
     shown = []
+    ids = {(one.split, one.feature) for one in languages}
     for split in cache.splits:
         records = min(SAMPLED_RECORDS, cache.manifest.splits[split].num_records)
         for name, numbers in sampled_numbers(cache, split).items():
-            if not len(numbers):
+            if not len(numbers) or (split, name) in ids:
                 continue
             quantiles = np.quantile(numbers, [0, 0.05, 0.5, 0.95, 1], method="nearest")
             shown.append(
@@ -253,11 +274,16 @@ def _values(cache: Cache) -> list[_ValuesShown]:
     return shown[:_MAX_STATISTICS]
 
 
-def _lengths(cache: Cache) -> list[_LengthsShown]:
+def _lengths(cache: Cache, languages: Sequence[Language], row_length: int | None) -> list[_LengthsShown]:
+    """Lengths of features, without those of texts whose values are shown; packed as the forecast of `tokens` has it."""
     shown = []
     for split in cache.splits:
         spec = cache.manifest.splits[split].spec
-        names = features_with_lengths(cache, split)[:_MAX_ROWS]
+        counted = {name for one in languages if one.split == split for name in one.categories}
+        names = [name for name in features_with_lengths(cache, split) if name not in counted][:_MAX_ROWS]
+        ids = token_features(cache, split)
+        numbers = [name for name in names if spec is None or not spec[name].is_text]
+        splits = len(ids) == 1 and numbers == ids  # beside weights of the loss, longer conversations are cut
         for name, lengths in record_lengths(cache, split, names).items():
             if not len(lengths.values):
                 continue
@@ -274,7 +300,12 @@ def _lengths(cache: Cache) -> list[_LengthsShown]:
                     total=cache.manifest.splits[split].lengths[name][0],
                     quantiles=tuple(int(value) for value in quantiles),
                     bars=bars_of_values(lengths.values),
-                    waste=[] if is_text else packing_waste(lengths.values),
+                    waste=[]
+                    if is_text
+                    else packing_waste(
+                        lengths.values, also=row_length if name in ids else None, split_longer=name in ids and splits
+                    ),
+                    is_split=name in ids and splits,
                 )
             )
     return shown[:_MAX_ROWS]

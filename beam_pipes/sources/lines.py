@@ -502,10 +502,10 @@ class JSONLines(LineSource):
         try:
             value = json.loads(text, parse_float=number_of_json)
         except (ValueError, RecursionError) as error:
-            problem = f"expected a JSON object, found {text!r:.80}: {error}{_advice_on_json(text, position, error)}"
+            problem = f"expected a JSON object, found {text[:80]!r}: {error}{_advice_on_json(text, position, error)}"
             raise SourceError(problem, file=file, offset=position) from error
         if not isinstance(value, dict):
-            problem = f"expected a JSON object, found {text!r:.80}{_advice_on_json(text, position, None)}"
+            problem = f"expected a JSON object, found {text[:80]!r}{_advice_on_json(text, position, None)}"
             raise SourceError(problem, file=file, offset=position)
         converters = self._converters
         beside = partition_values(self.partitions, file)

@@ -436,6 +436,8 @@ def opened_parquet(path: str, file: str) -> Iterator[_ParquetFile]:
         advice = ""
         if str(error).startswith("Expected all lists to be of size="):
             advice = ". pyarrow reads no null in a column of lists of a fixed size: write it as a list of any size"
+        elif "magic bytes" in str(error):
+            advice = " Write or copy it again, or name the format that it has (--format)"
         raise SourceError(f"input {file} cannot be read as Parquet: {error}{advice}", file=file, offset=0) from error
     except OSError as error:
         raise read_error(file, error, offset=0) from error

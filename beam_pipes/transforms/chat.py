@@ -223,14 +223,24 @@ class ChatTemplate:
             return None
 
     def encode(
-        self, messages: Sequence[Message], *, tools: Sequence[object] | None = None, only_last: bool = False
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[object] | None = None,
+        only_last: bool = False,
+        field: str = "messages",
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-        """(ids, mask): int32 and uint8 of equal length; 1 on the assistant's words, or only those of its last turn."""
+        """(ids, mask): int32 and uint8 of equal length; 1 on the assistant's words, or only those of its last turn.
+
+        `field`: where records hold the messages, for errors that say how to convert them.
+        """
         mark = ""
         if self.special_as_text:
             messages, tools, mark = self._broken(messages, tools)
         text, spans = self.spans(messages, tools=tools)
-        require_written(messages, self._template_for(tools).source, text)
+        require_written(messages, self._template_for(tools).source, text, field)
+        if not self._writes_answers:
+            self._require_answers(messages, tools, text, field)
         with panics_as_errors():
             encoding = self._library.encode(as_text(text), add_special_tokens=False)
         ids = np.asarray(encoding.ids, np.int32)
@@ -241,6 +251,27 @@ class ChatTemplate:
         for start, end in spans[-1:] if only_last else spans:
             mask[(offsets[:, 0] < end) & (offsets[:, 1] > start)] = 1
         return ids, mask
+
+    @functools.cached_property
+    def _writes_answers(self) -> bool:
+        text = self._tried([{"role": "user", "content": "?"}, {"role": "assistant", "content": _PROBE}], None)
+        return text is not None and _PROBE in text
+
+    def _require_answers(
+        self, messages: Sequence[Message], tools: Sequence[object] | None, text: str, field: str
+    ) -> None:
+        """Raises `TaskError` if the template writes nothing of what the assistant says, but perhaps its end of turn."""
+        said = {at: message.get("content") for at, message in enumerate(messages) if message.get("role") == "assistant"}
+        answers = {at: content for at, content in said.items() if isinstance(content, str) and content.strip()}
+        # A template may change an answer (escape it, take a thought out), but then writes something of any.
+        probed = [{**message, "content": _PROBE} if at in answers else message for at, message in enumerate(messages)]
+        if answers and (tried := self._tried(probed, tools)) is not None and _PROBE not in tried:
+            at, answer = next(iter(answers.items()))
+            raise TaskError(
+                f"expected the chat template to write the assistant's words, such as {answer!r:.60} of message {at} of "
+                f"the field {field!r}, found {text!r:.80}. Give the template of this chat model (--chat-template).",
+                field=field,
+            )
 
     def _broken(
         self, messages: Sequence[Message], tools: Sequence[object] | None
@@ -370,7 +401,7 @@ def chat_tokens(
         if not messages or any(map(is_null_answer, messages)):
             examples.append(drop("no_answer"))
             continue
-        ids, mask = chat.encode(messages, tools=tools or None, only_last=only_last)
+        ids, mask = chat.encode(messages, tools=tools or None, only_last=only_last, field=field)
         if not mask.any():
             require_assistant(messages, field)
             examples.append(drop("no_answer"))

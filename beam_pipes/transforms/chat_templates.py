@@ -338,7 +338,7 @@ def require_roles(messages: Sequence[Message], field: str, record: object) -> No
         raise TaskError(f"{found} Messages are dicts with 'role' and 'content'. Rename their keys.", field=field)
 
 
-def require_written(messages: Sequence[Message], template: str, text: str) -> None:
+def require_written(messages: Sequence[Message], template: str, text: str, field: str) -> None:
     """Raises `TaskError` for contents allowed by OpenAI that a template omits or writes as a Python repr."""
     for at, message in enumerate(messages):
         content = message.get("content")
@@ -347,7 +347,7 @@ def require_written(messages: Sequence[Message], template: str, text: str) -> No
         if lost is not None and not any(value in text for value in said.values()):
             raise TaskError(
                 f"message {at} should have a 'content', and has {', '.join(map(str, message))}: the template does not "
-                f"write its {lost!r}. Rename the key first: jq -c '.messages |= map(.content //= .{lost})' FILE > "
+                f"write its {lost!r}. Rename the key first: jq -c '.{field} |= map(.content //= .{lost})' FILE > "
                 "chat.jsonl"
             )
         if message.get("function_call") is not None and "function_call" not in template:
@@ -365,7 +365,7 @@ def require_written(messages: Sequence[Message], template: str, text: str) -> No
             continue
         raise TaskError(
             f"message {at} has {what}. Use another template, or convert the file first: "
-            f"jq -c '.messages |= map({program})' FILE > chat.jsonl"
+            f"jq -c '.{field} |= map({program})' FILE > chat.jsonl"
         )
 
 

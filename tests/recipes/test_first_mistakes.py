@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import re
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -80,6 +82,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             rows.writeheader()
             rows.writerow({"messages": json.dumps(talk(user="q", assistant="a")), "system": "Be brief.", "n": 1})
         lines("said.jsonl", {"messages": "User: q"})
+        lines("parts.jsonl", {"talk": [{"role": "user", "content": [{"type": "text", "text": "q"}]}]})
+        Path("silent.jinja").write_text(TEMPLATE.replace("m.content", "m.text"))
+        Path("wrapped.json").write_text('{"rows": [{"text": "to be"}]}')
+        Path("array.json").write_text('[{"text": "to be"}]')
+        Path("damaged.parquet").write_bytes(b"PAR1 and no more")
+        parquet.write_table(pa.table({"conversations": [talk(user="q", assistant="a")]}), "shared.parquet")
+        parquet.write_table(pa.table({"instruction": ["q"], "input": [None], "output": ["a"]}), "alpaca.parquet")
         tokenizer = Tokenizer(models.WordLevel({"</s>": 0, "[UNK]": 1}, unk_token="[UNK]"))
         tokenizer.add_special_tokens(["</s>"])
         for name in ("tok", "no_template"):
@@ -89,6 +98,43 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 MISTAKES = [
+    (
+        "tokens wrapped.json --tokenizer tok",
+        "there are rows. .* If 'rows' are the records, write one on each line first: jq -c '.rows\\[\\]' FILE > NEW.",
+    ),
+    (
+        "tokens array.json --tokenizer tok",
+        r"found '\[\{\"text\": \"to be\"\}\]'. The file is a JSON array, .* jq -c '\.\[\]' FILE > NEW\.$",
+    ),
+    (
+        "tokens a.jsonl --text-field content --tokenizer tok --eos-token <eos>",
+        "no token '<eos>', given as eos_token; its special tokens are </s>. Name one that it has: .* .--eos-token.",
+    ),
+    (
+        "tokens a.jsonl --text-field content --tokenizer array.json",
+        "cannot be read as a tokenizer.json: .* Name one that save_pretrained of transformers, or save",
+    ),
+    (
+        "tokens damaged.parquet --tokenizer tok",
+        "cannot be read as Parquet: .* Write or copy it again, or name the format that it has .--format",
+    ),
+    (
+        "tokens talks.jsonl --chat --tokenizer tok --chat-template silent.jinja",
+        "expected the chat template to write the assistant's words, such as 'a' of message 1 of the field 'messages', "
+        "found 'user: assistant: </s>'. Give the template of this chat model .--chat-template.",
+    ),
+    (
+        "tokens shared.parquet --chat --tokenizer tok",
+        "and has 'conversations', which is one. Name it: --text-field conversations",
+    ),
+    (
+        "tokens alpaca.parquet --chat --tokenizer tok",
+        "one of instructions .Alpaca.: .* FILE > chat.jsonl.* jq reads JSON, and these files are parquet. Make FILE",
+    ),
+    (
+        "tokens parts.jsonl --chat --text-field talk --tokenizer tok",
+        "message 0 has a list of parts as its content .* jq -c '.talk .= map",
+    ),
     (
         "tokens a.jsonl --tokenizer tok",
         "has the field 'text'; there are content. Name one of these, such as --text-field content.",
@@ -284,3 +330,37 @@ def test_a_mistake_is_answered_with_what_to_type(
     else:  # an option that typer reads, in a box on a terminal
         printed = " ".join(re.sub("[│╭╮╰╯─]", " ", result.output).split())
     assert result.exit_code and re.search(words, printed), printed
+
+
+SHAREGPT = [{"from": "human", "value": 'q, "q"'}, {"from": "gpt", "value": "a"}]
+ANSWERED = [{"role": "user", "content": 'q, "q"'}, {"role": "assistant", "content": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "talks"),
+    [
+        pytest.param("a.parquet", [[{**each, "weight": None} for each in SHAREGPT]], id="parquet"),
+        pytest.param("a.parquet", [json.dumps(SHAREGPT)], id="parquet, JSON text"),
+        pytest.param("a.csv", [json.dumps(SHAREGPT)], id="csv"),
+        pytest.param("a.tsv", [json.dumps(SHAREGPT)], id="tsv"),
+    ],
+)
+def test_what_is_advised_for_files_that_jq_does_not_read_converts_them(
+    folder: Path, name: str, talks: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if name.endswith(".parquet"):
+        parquet.write_table(pa.table({"talks": talks}), name)
+    else:
+        with open(name, "w", newline="", encoding="utf-8-sig") as file:
+            csv.writer(file, "excel-tab" if name.endswith(".tsv") else "excel").writerows([["talks"], talks])
+    command = f"tokens {name} --chat --text-field talks --tokenizer {folder / 'tok'} --to cache --workers 1 --no-report"
+    said = str(CliRunner().invoke(app, command.split()).exception)
+    converting = re.search(r"Convert the file first: (jq -c '[^']+' FILE > chat\.jsonl)", said)
+    reading = re.search(r"Make FILE of each first: (python -c .* NAME\.\w+ \| jq -c '[^']+' > FILE)$", said)
+    assert converting and reading, said
+
+    for step in (reading[1].replace(f"NAME{Path(name).suffix}", name), converting[1]):
+        subprocess.run(step.replace("python", sys.executable, 1), shell=True, check=True, timeout=60)
+
+    assert [json.loads(line) for line in Path("chat.jsonl").read_text().splitlines()] == [{"talks": ANSWERED}]

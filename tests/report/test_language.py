@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from beam_pipes.cache import Cache, FeatureSpec, write_cache
 from beam_pipes.errors import DeclarationError
+from beam_pipes.loader import pack
 from beam_pipes.recipes import open_tokenizer
 from beam_pipes.report import language_of, report_html
 from beam_pipes.report.language import pieces_of, token_features
@@ -117,3 +118,17 @@ def test_commands_show_tokens_and_the_first_batch_of_a_loader(cache, tokenizer, 
     words = told("inspect", "--task", "a_task", "--loader", code=1)
     assert "--loader and --tokens show a cache" in " ".join(words.split())
     assert "is not a known tokenizer" in told("inspect", cache.path, "--tokens", "words", code=1)
+
+
+@pytest.mark.parametrize("row_length", [5, 12, 70])
+def test_the_page_packs_texts_as_the_forecast_does_and_shows_no_mean_of_ids(cache, tokenizer, row_length):
+    rows = pack(cache["train"], sequence_length=row_length, feature="tokens", overlong="split")
+
+    page = report_html(cache, vocabulary=open_tokenizer(tokenizer), row_length=row_length)
+
+    assert "packed (best-fit, longer records split)" in page
+    waste = f'>{row_length}</th><td class="n">{100 * rows.waste:.2f} %</td><td class="n">{len(rows)}</td>'
+    assert waste in page, re.findall(r"packed rows.*?</table>", page, re.DOTALL)
+    assert page.count("train: tokens</h3>") == 2  # lengths and language, and no values
+    assert "train: n</h3>" in page and "train: lang</h3>" not in page  # its values are shown
+    assert report_html(cache).count("train: tokens</h3>") == 2 and "train: lang</h3>" in report_html(cache)

@@ -54,6 +54,10 @@ class Pretrained(NamedTuple):
     special_as_text: bool = False
 
 
+# What to do about a file that is no tokenizer.json.
+_SAVED = "Name one that save_pretrained of transformers, or save of tokenizers, has written, or download it again."
+
+
 def open_json(tokenizer_json: str, *, where: str = "the text") -> tuple[Tokenizer, float | None]:
     """A tokenizer without settings that make ids depend on chance or on other texts, and its original dropout.
 
@@ -63,7 +67,7 @@ def open_json(tokenizer_json: str, *, where: str = "the text") -> tuple[Tokenize
     try:
         tokenizer: Tokenizer = library.Tokenizer.from_str(tokenizer_json)
     except Exception as error:  # the library raises nothing more specific
-        raise TaskError(f"{where} cannot be read as a tokenizer.json: {str(error).rstrip('.')}.") from error
+        raise TaskError(f"{where} cannot be read as a tokenizer.json: {str(error).rstrip('.')}. {_SAVED}") from error
     _refuse_equal_tokens(tokenizer, where)
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -138,7 +142,7 @@ def read_pretrained(tokenizer: str | os.PathLike[str]) -> Pretrained:
         described = json.loads(content)
         own = {token["content"]: token for token in described.get("added_tokens") or ()}
     except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
-        raise TaskError(f"{file!r} cannot be read as a tokenizer.json: {error}.") from error
+        raise TaskError(f"{file!r} cannot be read as a tokenizer.json: {error}. {_SAVED}") from error
     if not isinstance(described.get("model"), dict) and "://" not in file and (what := other_tokenizer(file)):
         raise TaskError(f"{file!r} is not a tokenizer.json. {what}")
     if "://" in file:

@@ -168,7 +168,14 @@ class TokenizersVocabulary(Vocabulary):
         for role, token in self._tokens.items():
             token_id = None if token is None else self._tokenizer.token_to_id(token)
             if token is not None and token_id is None:
-                raise TaskError(f"the tokenizer has no token {token!r}, given as {role}_token", token=token, role=role)
+                special = [each.content for each in self._tokenizer.get_added_tokens_decoder().values() if each.special]
+                there = f"; its special tokens are {', '.join(special[:12])}{', …' * (len(special) > 12)}"
+                raise TaskError(
+                    f"the tokenizer has no token {token!r}, given as {role}_token{there if special else ''}. Name one "
+                    f"that it has: {role}_token=… (--{role}-token).",
+                    token=token,
+                    role=role,
+                )
             self._ids[role] = token_id
         if self._ids["unk"] is None:
             own = getattr(self._tokenizer.model, "unk_token", None)
