@@ -173,7 +173,14 @@ def _versioned(name: str, table: str) -> DeclarationError:
 def format_of(data: Paths | RowFiles, format: str | None) -> str:
     """The format of files, by their suffixes unless given. Raises `DeclarationError`."""
     if format is not None:
-        return choice(format, of=FORMATS, what="format")
+        choice(format, of=FORMATS, what="format")
+        packed = (file.name for file in files_of(data).files if format == "files" and codec_of(file.name) is not None)
+        if (name := next(packed, None)) is not None:
+            raise DeclarationError(
+                f"whole files (--format files) are read as they are, and {name!r} is compressed. Unpack such files "
+                "first, or leave out --format."
+            )
+        return format
     by_format: dict[str | None, str] = {}
     for file in files_of(data).files:
         suffixes = [suffix.lower() for suffix in Path(file.name).suffixes]

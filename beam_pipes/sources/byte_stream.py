@@ -146,7 +146,9 @@ def read_error(file: str, error: OSError, *, offset: int) -> SourceError:
     missing = os.strerror(errno.ENOENT)
     reason = missing if isinstance(error, FileNotFoundError) else error.strerror or str(error)
     what = "vanished" if isinstance(error, FileNotFoundError) else "cannot be read"
-    return SourceError(f"input {file} {what} (at byte {offset}): {reason}", file=file, offset=offset)
+    denied = ". Give this account the right to read it (chmod a+r FILE), or leave it out of the input"
+    remedy = denied if error.errno == errno.EACCES else ""
+    return SourceError(f"input {file} {what} (at byte {offset}): {reason}{remedy}", file=file, offset=offset)
 
 
 def read_range(path: str, file: str, start: int, end: int, *, size: int = READ_BYTES) -> Iterator[bytes]:

@@ -61,6 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines("au/lost.jsonl", {"audio_filepath": "lost.wav", "text": "to be"})
         lines("a.jsonl", {"content": "to be"})
         lines("packed.jsonl.xz", {"text": "to be"})
+        Path("packed.jsonl.gz").write_bytes(b"")
         lines("talks.jsonl", {"messages": talk(user="q", assistant="a")})
         lines("shared.jsonl", {"conversations": talk(user="q", assistant="a")})
         lines("bots.jsonl", {"messages": talk(human="q", bot="a")})
@@ -98,6 +99,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 MISTAKES = [
+    (
+        "tokens packed.jsonl.gz --format files --tokenizer tok",
+        "whole files .--format files. are read as they are, and 'packed.jsonl.gz' is compressed. Unpack such files first",
+    ),
     (
         "tokens wrapped.json --tokenizer tok",
         "there are rows. .* If 'rows' are the records, write one on each line first: jq -c '.rows\\[\\]' FILE > NEW.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from beam_pipes.errors import SourceError
 from beam_pipes.sources import RecordBatch, TextLines
-from beam_pipes.sources.byte_stream import LATIN_1
+from beam_pipes.sources.byte_stream import LATIN_1, read_error
 from beam_pipes.sources.lines import OVERLONG_KEPT_BYTES, line_blocks
 
 COMPRESS = {
@@ -272,3 +273,10 @@ def test_blocks_do_not_depend_on_where_chunks_end(lengths, cuts, final):
 def test_options_are_checked(options, message):
     with pytest.raises(SourceError, match=message):
         TextLines("x", **options)
+
+
+def test_a_file_that_may_not_be_read_says_what_to_do() -> None:
+    denied = read_error("a.txt", PermissionError(errno.EACCES, "Permission denied"), offset=0)
+
+    assert "a.txt cannot be read (at byte 0): Permission denied. Give this account the right to read it" in str(denied)
+    assert "(chmod a+r FILE), or leave it out of the input" in str(denied)
