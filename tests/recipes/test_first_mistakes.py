@@ -101,7 +101,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 MISTAKES = [
     (
         "tokens packed.jsonl.gz --format files --tokenizer tok",
-        "whole files .--format files. are read as they are, and 'packed.jsonl.gz' is compressed. Unpack such files first",
+        "whole files .--format files. are read as they are, and 'packed.jsonl.gz' is compressed. Unpack such files",
     ),
     (
         "tokens wrapped.json --tokenizer tok",
