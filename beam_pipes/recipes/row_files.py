@@ -472,8 +472,8 @@ def check_fields(data: Paths | RowFiles, kind: str, named: Sequence[tuple[str, s
         if not missing:
             return
         there.update(dict.fromkeys(_names_of(row)))
-        lists = (key for key, value in row.items() if isinstance(value, list) and value)
-        around = around or next((key for key in lists if all(has_field(row[key][0], each) for each in missing)), None)
+        held = {key: value[0] for key, value in row.items() if isinstance(value, list) and value}
+        around = around or next((key for key, one in held.items() if all(has_field(one, n) for n in missing)), None)
     for name, option in missing.items():
         if num_records:
             names = [*there]

@@ -126,7 +126,7 @@ def test_the_page_packs_texts_as_the_forecast_does_and_shows_no_mean_of_ids(cach
 
     page = report_html(cache, vocabulary=open_tokenizer(tokenizer), row_length=row_length)
 
-    assert "packed (best-fit, longer records split)" in page
+    assert "Packed rows hold all pieces of longer records; one record a row cuts these off." in page
     waste = f'>{row_length}</th><td class="n">{100 * rows.waste:.2f} %</td><td class="n">{len(rows)}</td>'
     assert waste in page, re.findall(r"packed rows.*?</table>", page, re.DOTALL)
     assert page.count("train: tokens</h3>") == 2  # lengths and language, and no values
