@@ -50,7 +50,7 @@ ROOMS: dict[str, Room] = {
     "cache": Room(1, 4542, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 2175, "graphs of units, their execution, statistics, resources of stages", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
-    "sources": Room(1, 7530, "raw input → source shards → batches of records", ENGINE),
+    "sources": Room(1, 7531, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 352, "what an analysis is: analyzer, accumulator, result", ENGINE),
     "loader": Room(1, 10350, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
@@ -63,7 +63,7 @@ ROOMS: dict[str, Room] = {
     "typed": Room(1, 3056, "declaring by functions, typed pipelines, DAGs, models and services", ENGINE | SOURCES),
     "building": Room(
         1,
-        8830,
+        8834,
         "declaration → analysis → plan → shards → commit; `workers/` supervises processes",
         ENGINE | SOURCES | {"analysis"},
     ),
@@ -108,7 +108,7 @@ ROOMS: dict[str, Room] = {
     ),
     "tasks": Room(
         2,
-        12111,
+        12122,
         "declaring by tasks and mixtures; their caches",
         ENGINE | SOURCES | {"analysis", "typed", "graph", "loader", "tft", "building", "beam", "runners"},
     ),
@@ -117,7 +117,7 @@ ROOMS: dict[str, Room] = {
         2, 2800, "datasets, samplers, batch functions and a loader over any indexable data", CACHE | {"loader"}
     ),
     "transforms": Room(
-        2, 17568, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
+        2, 17599, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
     ),
     "dali": Room(2, 148, "the names of DALI", {"graph", "on_device", "transforms"} | BASE),
     "seqio": Room(
@@ -128,7 +128,7 @@ ROOMS: dict[str, Room] = {
     ),
     "recipes": Room(
         3,
-        4424,
+        4436,
         "whole declarations for usual jobs, written as modules of Python",
         ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),
@@ -147,7 +147,7 @@ ROOMS: dict[str, Room] = {
     ),
     "report": Room(
         3,
-        2682,
+        2721,
         "pages about published snapshots, comparisons of two",
         ENGINE | SOURCES | {"analysis", "building", "loader", "transforms"},
     ),
@@ -162,7 +162,7 @@ ROOMS: dict[str, Room] = {
     ),
     "commands": Room(
         3,
-        3726,
+        3768,
         "the command line",
         ENGINE
         | SOURCES

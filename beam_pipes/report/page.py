@@ -300,12 +300,8 @@ def _lengths(cache: Cache, languages: Sequence[Language], row_length: int | None
                     total=cache.manifest.splits[split].lengths[name][0],
                     quantiles=tuple(int(value) for value in quantiles),
                     bars=bars_of_values(lengths.values),
-                    waste=[]
-                    if is_text
-                    else packing_waste(
-                        lengths.values, also=row_length if name in ids else None, split_longer=name in ids and splits
-                    ),
-                    is_split=name in ids and splits,
+                    waste=[] if is_text else packing_waste(lengths.values, also=row_length, split_longer=splits),
+                    is_split=splits,
                 )
             )
     return shown[:_MAX_ROWS]
