@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from array_record.python import array_record_module
 
+import beam_pipes.sources
 from beam_pipes.errors import SourceError
 from beam_pipes.format.codec import ExampleCodec
 from beam_pipes.format.framing import RecordWriter
@@ -22,7 +23,6 @@ from beam_pipes.format.spec import ExampleSpec, FeatureSpec
 from beam_pipes.sources import (
     CSV,
     MDS,
-    SOURCES,
     TSV,
     ArrayRecords,
     ArrowRows,
@@ -38,7 +38,6 @@ from beam_pipes.sources import (
     Tar,
     TextLines,
     TFRecords,
-    source_class,
 )
 
 SPEC = ExampleSpec({"n": FeatureSpec("int64")})
@@ -259,28 +258,16 @@ def test_a_shards_fingerprint_is_of_names_ranges_and_digests():
     assert shard.fingerprint() == "be66f7ace99570a17a82c0c5d33e4fd340132b264e5ac766aa796439a2b0804c"
 
 
-def test_an_unknown_name_lists_the_sources():
-    assert source_class("text") is TextLines
-    with pytest.raises(
-        SourceError,
-        match="a source's name should be one of arrayrecord, arrow, csv, files, json, mds, megatron, memory",
-    ):
-        source_class("txt")
-    files = {
-        "csv",
-        "files",
-        "json",
-        "parquet",
-        "tar",
-        "text",
-        "tfrecord",
-        "tsv",
-        "arrayrecord",
-        "arrow",
-        "mds",
-        "megatron",
+def test_every_kind_of_source_that_is_offered_is_held_to_the_protocol(tmp_path):
+    """The names of the package are loaded on first use, and all can be."""
+    offered = {name: getattr(beam_pipes.sources, name) for name in beam_pipes.sources.__all__}
+    kinds = {name for name, each in offered.items() if isinstance(each, type) and issubclass(each, Source)}
+    bases, with_tests_of_their_own = {"FileSource", "Source"}, {"CachedRecords", "TfdsRecords"}
+    around_others = {"JoinedSources", "RepairedSource", "SplitSources"}
+
+    assert kinds - bases - with_tests_of_their_own - around_others == {
+        type(each).__name__ for each in sources(tmp_path).values()
     }
-    assert set(SOURCES) == {*files, "memory"}
 
 
 @pytest.mark.parametrize("target", [0, -1, 1.5, "1"])
