@@ -31,6 +31,8 @@ PRISM_STAMP := $(VENV)/.$(subst /,-,$(PRISM))
 BOOT := github.com/apache/beam/sdks/v2/python/container@v2.77.0
 BOOT_STAMP := $(VENV)/.$(subst /,-,$(BOOT))
 FLINK_STAMP := $(VENV)/flink/.installed
+# Preloaded into the processes of the tests.
+QUICK_DISK := $(VENV)/quick_disk.so
 # Signatures of operators for editors and type checkers; one file of 20 stands for all.
 STUBS := beam_pipes/transforms/fn/__init__.pyi
 DEMO_DIR ?= .demo/python_source
@@ -96,6 +98,9 @@ $(TORCHTITAN_STAMP): constraints-torchtitan.txt | $(STAMP)
 	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > "$$($(TORCHTITAN)/bin/python -c 'import site; print(site.getsitepackages()[0])')/ours.pth"
 	touch $@
 
+$(QUICK_DISK): tests/support/quick_disk.c | $(STAMP)
+	cc -shared -fPIC -O1 -o $@ $<
+
 # The browser that pages are tested in, and its driver: what is installed, else Debian's (133 MB, half a minute).
 browser:
 	command -v chromedriver > /dev/null && { command -v chromium || command -v chromium-browser || command -v google-chrome; } > /dev/null || \
@@ -113,11 +118,11 @@ demo: $(STAMP)
 	$(BIN)/python -m examples.load_batches $(DEMO_DIR)
 
 # What the tests take beside `install`.
-test-tools: install $(SEQIO_STAMP) $(DALI_STAMP) $(TORCHTITAN_STAMP) $(FLINK_STAMP) browser slurm
+test-tools: install $(SEQIO_STAMP) $(DALI_STAMP) $(TORCHTITAN_STAMP) $(FLINK_STAMP) $(QUICK_DISK) browser slurm
 
 test: test-tools
 	$(BIN)/python -m compileall -q -j 0 $(OURS)
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 $(PYTEST_ARGS)
+	LD_PRELOAD=$(abspath $(QUICK_DISK)) $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 $(PYTEST_ARGS)
 
 # A wheel in a fresh environment of each supported Python that this machine has.
 PYTHONS := 3.10 3.11 3.12 3.13
