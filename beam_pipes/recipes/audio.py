@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import tarfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 from beam_pipes.checks import choice
 from beam_pipes.errors import DatasetError, DeclarationError
 from beam_pipes.identity.canonical import Asset
-from beam_pipes.recipes.media_files import are_archives, field_of_samples, files_of, first_sample
+from beam_pipes.recipes.media_files import are_archives, check_neighbours, field_of_samples, files_of, first_sample
 from beam_pipes.recipes.options import FIELDS_HELP, Option, ends_of, fields_of, hertz_of
 from beam_pipes.recipes.row_files import assign_source
 from beam_pipes.recipes.texts import kept
@@ -121,7 +120,7 @@ def _field(file: str, has: Sequence[str], given: str | None, known: Sequence[str
     )
 
 
-@stage(version="2")
+@stage(version="3")
 def audio_example(
     file: object,
     *,
@@ -285,7 +284,7 @@ def audio(
             if value is not None:
                 raise DeclarationError(f"{option} is for manifests, but the data are tar archives. Omit it.")
         sample = first_sample(data, AUDIO_SUFFIXES, "sound")
-        _check_neighbours(data)
+        check_neighbours(data)
         text_field = field_of_samples(sample, text_field, SAMPLE_TEXT_FIELDS, "text_field")
         named = {common.by: "by", (split_by_time or (None,))[0]: "split_by_time", stratify: "stratify"}
         for field in keep:
@@ -330,33 +329,6 @@ def audio(
     )
 
 
-# Number of members whose names are read: for all of a large archive, this would take as long as a disk's seeks.
-_MOST_MEMBERS = 20_000
-
-
-def _check_neighbours(data: Paths) -> None:
-    """Raises `DeclarationError` if the members of a sample are apart in the first archive."""
-    path = next(file.path for file in select(data).find() if PurePosixPath(file.name).suffix)
-    if is_remote(path) or not path.endswith(".tar"):
-        return
-    ended: set[str] = set()
-    before = ""
-    with tarfile.open(path, "r:") as archive:
-        for member in itertools.islice(archive, _MOST_MEMBERS):
-            folder, _, file = member.name.rpartition("/")
-            stem, _, extension = file.partition(".")
-            sample = f"{folder}/{stem}"
-            if not member.isfile() or not stem or not extension or sample == before:
-                continue
-            if sample in ended:
-                raise DeclarationError(
-                    f"the members of the sample {stem!r} are not side by side in {path!r}: {member.name!r} comes after "
-                    "those of other samples. Pack the files in the order of their names: tar --sort=name -cf "
-                    "sorted.tar -C DIRECTORY ."
-                )
-            ended.add(before := sample)
-
-
 def _assign_sound_files(
     module: Module,
     common: Common,
@@ -373,7 +345,8 @@ def _assign_sound_files(
     if os.path.isfile(given) and audio_root is None:
         root = os.path.dirname(given) or "."
     try:
-        files, patterns, others = files_of(root, AUDIO_SUFFIXES, "sound files")
+        option = "--audio-root" if audio_root is None and os.path.isfile(given) else ""
+        files, patterns, others, _ = files_of(root, AUDIO_SUFFIXES, "sound files", option=option)
     except DeclarationError as error:
         there = select(root).find() if os.path.isdir(root) else ()
         if unread := [file.name for file in there if file.name.lower().endswith(UNREAD_SUFFIXES)]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import io
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
@@ -210,7 +211,7 @@ def check_no_masks(inside: Sequence[Sequence[str]], files: Sequence[FoundFile]) 
     for folders, file in zip(inside, files, strict=True):
         for folder in folders:
             stems.setdefault(folder, set()).add(PurePosixPath(file.name).stem.removesuffix("_mask"))
-    masks = [folder for folder in stems if "mask" in folder.lower()]
+    masks = [folder for folder in stems if re.search("(?i)mask|segmentation|^(annotations?|labels?|gt)$", folder)]
     for folder in masks:
         # Most of them: some images have no mask.
         is_about = (each for each in stems if 2 * len(stems[each] & stems[folder]) > len(stems[folder]))

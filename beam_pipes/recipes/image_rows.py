@@ -10,15 +10,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 import os
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from beam_pipes.checks import known
 from beam_pipes.errors import DeclarationError
+from beam_pipes.extras import require
 from beam_pipes.identity.canonical import Asset
 from beam_pipes.recipes.media_files import SPLITS, MediaFiles, at_depth, folders_of, is_hidden, layout_of
 from beam_pipes.recipes.written import Code, Common, Module, call, spelled
@@ -84,8 +88,12 @@ class RowsFound(NamedTuple):
     split_field: str | None
     left_out: Mapping[str, int]
 
-    def classes(self) -> list[str] | None:
-        """The classes by name; None for labels that are numbers. Raises `DeclarationError` for a missing label."""
+    def classes(self, *, named: bool) -> list[str] | None:
+        """The classes by name; None for labels that are numbers.
+
+        Raises `DeclarationError` for a missing label, several in one, and a number that is none of a class, unless
+        the classes are `named`.
+        """
         assert self.label_field is not None
         labels = {path: fields.get(self.label_field) for path, fields in self.about.items()}
         missing = next((path for path, value in labels.items() if value is None or not str(value).strip()), None)
@@ -94,9 +102,33 @@ class RowsFound(NamedTuple):
                 f"the row about {missing!r} has no value in {self.label_field!r}, which is the label. Add it, or take "
                 "the row out: an image without one is left out, and counted as no_row."
             )
-        if all(str(value).strip().isdecimal() for value in labels.values()):
+        texts = {path: str(value).strip() for path, value in labels.items()}
+        if all(each.isdecimal() for each in texts.values()):
             return None
+        odd = next((path for path, value in labels.items() if isinstance(value, list | dict)), None)
+        if odd is None and not named and all(map(_is_number, texts.values())):
+            odd = next(path for path, each in texts.items() if not each.isdecimal())
+        if odd is not None:
+            raise DeclarationError(
+                f"the label of {odd!r} should be the name of a class or its number from 0 on, and "
+                f"{self.label_field!r} has {labels[odd]!r:.60}. If they are classes, write names or such numbers, or "
+                "name them in their order: --classes (classes=[…]). If not, omit labels (--no-label), and keep the "
+                "field under another name than label: --keep-field NAME:float32, or NAME:int64[] for lists."
+            )
         return sorted({str(value) for value in labels.values()})
+
+
+def need_extra_of(names: Iterable[str]) -> None:
+    """Raises `MissingExtraError` for files that another extra reads, before anything is built."""
+    if name := next((name for name in names if name.lower().endswith((".heic", ".heif"))), None):
+        require("pillow_heif.as_plugin", purpose=f"HEIC ({name})")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def find_rows(
@@ -203,6 +235,40 @@ def _splits_of(found: RowsFound) -> tuple[str | None, list[str]]:
     return None, sorted(tops) if is_all else []
 
 
+# A file of COCO begins or ends with one of its lists.
+_OF_COCO = re.compile(rb'"(images|annotations|categories)"\s*:\s*\[')
+
+
+def check_no_annotations(root: str, found: MediaFiles) -> None:
+    """Raises `DeclarationError` for images with annotations of COCO, YOLO or Pascal VOC: folders are no labels."""
+    images = {os.path.splitext(file.name)[0] for file in found.files}
+    stems = {name.rpartition("/")[2] for name in images}
+    for name in found.other_names:
+        parent, _, stem = os.path.splitext(name)[0].rpartition("/")
+        path, kind = os.path.join(root, name), ""
+        if name.endswith(".json") and not is_remote(root):
+            with contextlib.suppress(OSError), open(path, "rb") as file:
+                head = file.read(1 << 16)
+                file.seek(max(0, os.path.getsize(path) - len(head)))
+                kind = "COCO" if _OF_COCO.search(head) or _OF_COCO.search(file.read()) else ""
+        elif name.endswith(".xml") and stem in stems and parent.rpartition("/")[2] == "Annotations":
+            kind = "Pascal VOC"
+        elif name.endswith(".txt") and f"/{parent}/{stem}".replace("/labels/", "/images/")[1:] in images:
+            kind = "YOLO" if "labels" in parent.split("/") else ""
+        if kind:
+            keep = "--keep-field 'objects.bbox:float32[][4]' --keep-field 'objects.category_id:int64[]'"
+            what = (
+                f"Name that file as the data: beam-pipes images {path} --image-root {root} --no-label {keep}"
+                if kind == "COCO"
+                else 'Write them into a metadata.jsonl beside the images, with a line for each: {"file_name": "a.jpg", '
+                f'"objects": {{"bbox": [[0, 0, 9, 9]], "category_id": [1]}}}}, and store them with --no-label {keep}'
+            )
+            raise DeclarationError(
+                f"{path!r} has annotations as those of {kind}, so folders of {root!r} are no labels. {what}; or omit "
+                "labels alone: label=False (--no-label). If the folders are classes: class_folder=1 (--class-folder 1)."
+            )
+
+
 def assign_rows(
     module: Module,
     root: str,
@@ -213,6 +279,7 @@ def assign_rows(
     *,
     label: bool,
     class_folder: int | None,
+    named: bool,
 ) -> tuple[list[str] | None, int | None, Code | None]:
     """Assigns rows and the source of their pictures; returns the classes (None for numbers), the depth of their folder,
     and the splits: those given, or those that the rows say.
@@ -238,7 +305,7 @@ def assign_rows(
     if not label:
         return [], None, splits
     if rows.label_field is not None:
-        return rows.classes(), None, splits
+        return rows.classes(named=named), None, splits
     inside = {path: folders_of(path)[bool(in_folders) :] for path in rows.about}
     outside = next((path for path, folders in inside.items() if not folders), None)
     if outside is None and len({tuple(folders) for folders in inside.values()}) == 1:

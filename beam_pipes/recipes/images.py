@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -22,7 +22,6 @@ import numpy.typing as npt
 from beam_pipes.analysis import Result
 from beam_pipes.checks import choice, known
 from beam_pipes.errors import DeclarationError, TaskError
-from beam_pipes.extras import require
 from beam_pipes.format.dtypes import Array
 from beam_pipes.identity.canonical import Asset
 from beam_pipes.recipes.image_pixels import (
@@ -37,12 +36,22 @@ from beam_pipes.recipes.image_pixels import (
     numbers_of_mask,
 )
 from beam_pipes.recipes.image_rows import IMAGE_SUFFIXES as IMAGE_SUFFIXES
-from beam_pipes.recipes.image_rows import MANIFESTS, SPLIT, ImageRows, RowsFound, assign_rows, find_rows
+from beam_pipes.recipes.image_rows import (
+    MANIFESTS,
+    SPLIT,
+    ImageRows,
+    RowsFound,
+    assign_rows,
+    check_no_annotations,
+    find_rows,
+    need_extra_of,
+)
 from beam_pipes.recipes.media_files import (
     Layout,
     MediaFiles,
     are_archives,
     at_depth,
+    check_neighbours,
     field_of_samples,
     files_of,
     first_sample,
@@ -389,7 +398,8 @@ def images(
                 "1.mask.png of 1.jpg: keep_fields={'mask.png': 'bytes'} (--keep-field mask.png:bytes)."
             )
         sample = first_sample(data, IMAGE_SUFFIXES, "an image")
-        _need_extra_of(f".{field}" for field in sample)
+        need_extra_of(f".{field}" for field in sample)
+        check_neighbours(data)
         assign_source(module, common, data, "tar")
         for field in keep:
             field_of_samples(sample, field, (), "keep_fields" if field in keep_fields else "split_by_time")
@@ -417,8 +427,8 @@ def images(
         path = os.fspath(data if isinstance(data, str | os.PathLike) else data[0])
         is_manifest = path.lower().endswith(MANIFESTS)
         root = os.fspath(image_root or (os.path.dirname(path) or "." if is_manifest else path))
-        files = files_of(root, IMAGE_SUFFIXES, "images")
-        _need_extra_of(file.name for file in files.files)
+        files = files_of(root, IMAGE_SUFFIXES, "images", option="" if image_root or not is_manifest else "--image-root")
+        need_extra_of(file.name for file in files.files)
         rows = find_rows(
             path,
             files,
@@ -440,7 +450,7 @@ def images(
             found, class_folder = _assign_folders(module, root, files, common, label=label, class_folder=class_folder)
         else:
             found, class_folder, splits = assign_rows(
-                module, root, files, common, rows, splits, label=label, class_folder=class_folder
+                module, root, files, common, rows, splits, label=label, class_folder=class_folder, named=bool(classes)
             )
             label_field, split_field, is_number = rows.label_field, rows.split_field, found is None
         if label and found is not None:
@@ -497,7 +507,7 @@ def _assign_folders(
     module: Module, root: str, found: MediaFiles, common: Common, *, label: bool, class_folder: int | None
 ) -> tuple[list[str], int | None]:
     """Assigns the source of a directory; returns the classes (none without labels) and their folder's depth."""
-    files, patterns, _ = found
+    files, patterns = found.files, found.patterns
     notes = common.notes_of(root)
     module.use("beam_pipes.sources", "Files")
     inside = [folders_of(file.name) for file in files]
@@ -515,6 +525,9 @@ def _assign_folders(
             )
         module.assign("source", call("Files", root, pattern=patterns, **notes))
         return [], None
+    if label:
+        check_no_annotations(root, found)
+        check_no_masks(inside, files)
     try:
         layout = layout_of({"/".join(folders) for folders in inside})
         if label and layout.splits and not layout.classes:
@@ -527,8 +540,6 @@ def _assign_folders(
         if label:
             raise
         layout = Layout(0, [], [])
-    if label:
-        check_no_masks(inside, files)
     if layout.splits and common.splits:
         raise DeclarationError(
             f"the folders {', '.join(layout.splits)} of {root!r} are already splits, but splits were given too. Omit "
@@ -540,12 +551,6 @@ def _assign_folders(
     }
     module.assign("source", readers or call("Files", root, pattern=patterns, **notes))
     return layout.classes, layout.above + 1 if layout.above else None
-
-
-def _need_extra_of(names: Iterable[str]) -> None:
-    """Raises `MissingExtraError` for files that another extra reads, before anything is built."""
-    if name := next((name for name in names if name.lower().endswith((".heic", ".heif"))), None):
-        require("pillow_heif.as_plugin", purpose=f"HEIC ({name})")
 
 
 def _check_images(size: tuple[int, int] | None, *, fit: str, encode: str, quality: int, by: str | None) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import tarfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -31,15 +32,18 @@ from beam_pipes.storage.local import is_remote
 
 
 class MediaFiles(NamedTuple):
-    """The files of a directory that have known suffixes, the patterns that find them, and suffix → other files."""
+    """The files of a directory that have known suffixes, the patterns that find them, suffix → number of other files,
+    and the names of these.
+    """
 
     files: list[FoundFile]
     patterns: list[str]
     others: Mapping[str, int]
+    other_names: Sequence[str]
 
 
-def files_of(root: str, suffixes: Sequence[str], what: str) -> MediaFiles:
-    """The files of a directory, by suffix. Raises `DeclarationError` if none has one of these."""
+def files_of(root: str, suffixes: Sequence[str], what: str, *, option: str = "") -> MediaFiles:
+    """The files of a directory, by suffix. Raises `DeclarationError` if none has one of these; `option` names one."""
     if not is_remote(root) and not os.path.isdir(root):
         found = "is a file" if os.path.exists(root) else "does not exist"
         near = "" if os.path.exists(root) else nearest_path(root)
@@ -50,25 +54,27 @@ def files_of(root: str, suffixes: Sequence[str], what: str) -> MediaFiles:
     by_suffix: dict[str, list[FoundFile]] = {}
     found_files = select(root).find()
     others = Counter(found_files.left_out.values())
+    other_names: list[str] = []
     for file in found_files:
         suffix = PurePosixPath(file.name).suffix
         if suffix.lower() in suffixes:
             by_suffix.setdefault(suffix, []).append(file)
         else:
             others[suffix.lower()] += 1
+            other_names.append(file.name)
     if not by_suffix:
         advice = (
             " Media inside of Parquet files are read by a declaration of your own: Parquet(…), and a stage that "
             "decodes them (docs/sources.md)."
             if ".parquet" in others
-            else ""
+            else f" Name the directory of the {what} of the manifest: {option} DIRECTORY." * bool(option)
         )
         has = ", ".join(f"{count:,} {suffix or 'without a suffix'}" for suffix, count in others.most_common(5))
         raise DeclarationError(
             f"there are no {what} in {root!r}; known are {', '.join(suffixes)}. It has {has or 'no files'}.{advice}"
         )
     files = sorted((file for found in by_suffix.values() for file in found), key=lambda file: file.name)
-    return MediaFiles(files, [f"**/*{suffix}" for suffix in sorted(by_suffix)], others)
+    return MediaFiles(files, [f"**/*{suffix}" for suffix in sorted(by_suffix)], others, other_names)
 
 
 def is_hidden(path: str) -> bool:
@@ -199,6 +205,33 @@ def first_sample(data: Paths, suffixes: Sequence[str], what: str) -> Mapping[str
         f"samples of tar archives should have {what}, but {has}; known suffixes are {', '.join(suffixes)}. The "
         "files of a sample are neighbours in the archive and share their name up to its first dot."
     )
+
+
+# Number of members whose names are read: for all of a large archive, this would take as long as a disk's seeks.
+_MOST_MEMBERS = 20_000
+
+
+def check_neighbours(data: Paths) -> None:
+    """Raises `DeclarationError` if the members of a sample are apart in the first archive."""
+    path = next(file.path for file in select(data).find() if PurePosixPath(file.name).suffix)
+    if is_remote(path) or not path.endswith(".tar"):
+        return
+    ended: set[str] = set()
+    before = ""
+    with tarfile.open(path, "r:") as archive:
+        for member in itertools.islice(archive, _MOST_MEMBERS):
+            folder, _, file = member.name.rpartition("/")
+            stem, _, extension = file.partition(".")
+            sample = f"{folder}/{stem}"
+            if not member.isfile() or not stem or not extension or sample == before:
+                continue
+            if sample in ended:
+                raise DeclarationError(
+                    f"the members of the sample {stem!r} are not side by side in {path!r}: {member.name!r} comes after "
+                    "those of other samples. Pack the files in the order of their names: tar --sort=name -cf "
+                    "sorted.tar -C DIRECTORY ."
+                )
+            ended.add(before := sample)
 
 
 def names_in(sample: Mapping[str, object]) -> list[str]:

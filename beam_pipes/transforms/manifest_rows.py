@@ -8,6 +8,7 @@
     file_name,transcription                                               metadata.csv, as Hugging Face's audiofolder
     to be                                                                 a.txt or a.lab beside a.wav
     long-1 long 1.5 3.5                                                   segments, text and wav.scp of Kaldi
+    {"images": […], "annotations": […], "categories": […]}                instances_train.json of COCO
 
 `rows_of_manifest` reads them, each row with its place for messages; `Transcripts` finds the rows of a sound file;
 `piece_of` gives the part of the file that a row describes.
@@ -23,7 +24,7 @@ import gzip
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TextIO
 
 from beam_pipes.errors import DatasetError
 from beam_pipes.identity.canonical import Asset
@@ -263,16 +264,21 @@ class Excerpt(NamedTuple):
 
 
 def piece_of(row: Row) -> Excerpt | None:
-    """The piece of a file that a row describes; None if it has no times and, as in lhotse, no channel.
+    """The piece of a file that a row describes; None if it has no times and no channel.
 
-    `offset`, `start`, `start_time`, `begin` or `begin_time`, and `duration`, `end` or `end_time`, in seconds.
+    `offset`, `start`, `start_time`, `begin` or `begin_time`, and `duration`, `end` or `end_time`, in seconds; `channel`
+    (lhotse) or `channel_selector` (NeMo), from 0.
     """
     fields = row.fields
     start = _secs(row, _STARTS)
     duration, end = _secs(row, ("duration",)), _secs(row, _ENDS)
-    channel = fields.get("channel") if "recording_id" in fields else None
-    if not isinstance(channel, int):
-        channel = None
+    named = fields.get("channel_selector", fields.get("channel"))
+    if isinstance(named, list) or (isinstance(named, int) and named < 0):
+        raise DatasetError(
+            f"{row.place}: expected one channel, from 0 on, found {named!r:.40}. Name one, or write the channels that "
+            "belong together to a file, whose channels are averaged."
+        )
+    channel = int(str(named)) if str(named).isdecimal() else None  # a name is that of a station, or all are averaged
     if start is None and duration is None and end is None and channel is None:
         return None
     first = 0.0 if start is None else float(start)
@@ -317,7 +323,9 @@ def rows_of_manifest(path: str) -> Iterator[Row]:
         with opened(path, "rt", encoding="utf-8-sig", newline="") as lines:
             if advice := advice_if_not_utf8(lines.buffer.peek(1)):  # type: ignore[attr-defined]  # of files and gzip
                 raise UnicodeError(advice.removeprefix(". "))
-            if name.endswith((".jsonl", ".json")):
+            if name.endswith(".json") and (coco := _coco(lines)) is not None:
+                yield from _coco_rows(path, coco)
+            elif name.endswith((".jsonl", ".json")):
                 yield from json_rows(path, lines)
             elif name.endswith(".trans.txt"):
                 for number, line in enumerate(lines, start=1):
@@ -353,11 +361,46 @@ def json_rows(path: str, lines: Iterable[str]) -> Iterator[Row]:
                 "-c '.[]'"
             ) from error
         if not isinstance(row, dict):
-            raise DatasetError(f"{place}: expected a JSON object, found {line.strip():.60}. Repair or remove the line.")
+            advice = " An array is converted with: jq -c '.[]'" * isinstance(row, list)
+            raise DatasetError(
+                f"{place}: expected a JSON object, found {line.strip():.60}. Repair or remove the line.{advice}"
+            )
         if isinstance(row.get("recording"), dict) or isinstance(row.get("supervisions", row.get("tracks")), list):
             yield from (Row(place, fields) for fields in _rows_of_cut(place, row))
         else:
             yield Row(place, row)
+
+
+def _coco(lines: TextIO) -> Mapping[str, object] | None:
+    """What a file of COCO holds, whether on one line or several; None for other files, which are read again."""
+    first = lines.readline()
+    try:
+        content = json.loads(first if first.strip() != "{" else first + lines.read())
+    except (ValueError, RecursionError):
+        content = None
+    lines.seek(0)
+    return content if isinstance(content, dict) and isinstance(content.get("images"), list) else None
+
+
+def _coco_rows(path: str, content: Mapping[str, Any]) -> Iterator[Row]:
+    """The images of COCO, with the fields of their annotations as lists: `objects.bbox`, `objects.category_id`."""
+    try:
+        names = {each["id"]: each["name"] for each in content.get("categories", [])}
+        about: dict[object, list[Mapping[str, object]]] = {each["id"]: [] for each in content["images"]}
+        fields = dict.fromkeys(key for each in content["annotations"] for key in each if key != "image_id")
+        for each in content["annotations"]:
+            about[each["image_id"]].append(each)
+        for image in content["images"]:
+            own = about[image["id"]]
+            objects: dict[str, object] = {key: [each.get(key) for each in own] for key in fields}
+            if "category_id" in fields:
+                objects["category"] = [names[each["category_id"]] for each in own]
+            yield Row(path, {**image, "objects": objects})
+    except (AttributeError, KeyError, TypeError) as error:
+        raise DatasetError(
+            f"{path}: expected annotations as COCO's, which name an image and a category by ids that are there, found "
+            f"{type(error).__name__}: {error}. Repair the file, or convert it to JSON Lines with a line for each image."
+        ) from error
 
 
 def _rows_of_cut(place: str, cut: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
@@ -436,6 +479,11 @@ def _csv_rows(path: str, lines: TextIO) -> Iterator[Row]:
                 raise DatasetError(
                     f"{place}: expected two or three columns, as in LJSpeech (file|text or file|raw text|text), found "
                     f"{len(row)}. Put a line with the names of the columns above, such as audio|text|speaker."
+                )
+            if is_header and len(row) == 1 and (other := next(filter(row[0].__contains__, ";\t|"), None)):
+                raise DatasetError(
+                    f"{place}: expected names of columns with {rows.dialect.delimiter!r} between them, found "
+                    f"{row[0]!r:.80}, with {other!r}. Write the file with commas, or with tabs as a .tsv."
                 )
             if is_header:
                 continue

@@ -40,6 +40,15 @@ def _stored(*features: str, name: str = "", **options: Any) -> Callable[[Path], 
 _TWO = "file_name,text\na.png,to be\nb.png,or not\n"
 _BOXES = [[1.0, 2.0, 3.5, 4.0], [0.0, 0.0, 2.0, 2.0]]
 
+_COCO = json.dumps({
+    "images": [{"id": 3, "file_name": "b.png"}, {"id": 5, "file_name": "a.png"}],
+    "annotations": [
+        {"id": 1, "image_id": 3, "bbox": _BOXES[0], "category_id": 9},
+        {"id": 2, "image_id": 3, "bbox": _BOXES[1], "category_id": 4},
+    ],
+    "categories": [{"id": 4, "name": "cat"}, {"id": 9, "name": "dog"}],
+}, indent=1)  # fmt: skip
+
 ROWS = [
     Row("imagefolder", "`metadata.csv`", _about("metadata.csv", _TWO, "a.png", "b.png"),
         _stored("text", label=False, keep_fields=["text"]),
@@ -53,6 +62,33 @@ ROWS = [
     Row("Kaggle", "`train.csv`: names without suffix, labels that are numbers", _about(
         "train.csv", "id_code,diagnosis\n0a,4\n", "train_images/0a.png"),
         _stored("label", label_field="diagnosis"), Read(stated("`csv`", ("train_images/0a.png", 4)))),
+    Row("COCO", "its JSON as the data; `objects.bbox`, `objects.category_id`, `objects.category`", several(
+        _pictures("images/a.png", "images/b.png"), text("instances.json", _COCO)),
+        _stored("objects.bbox", "objects.category_id", "objects.category", name="instances.json", label=False,
+                keep_fields={"objects.bbox": "float32[][4]", "objects.category_id": "int64[]",
+                             "objects.category": "str"}),
+        Read(stated("`json`", ("images/a.png", np.empty((0, 4)), np.empty(0), "[]"),
+                    ("images/b.png", _BOXES, [9, 4], '["dog", "cat"]')))),
+    Row("COCO", "its JSON below a directory of images", several(
+        _pictures("images/a.png"), text("annotations/instances.json", _COCO)), _stored(),
+        Refused("has annotations as those of COCO, so folders of")),
+    Row("COCO", "annotations of images that it does not have", several(
+        _pictures("b.png"), text("instances.json", _COCO.replace('"id": 3', '"id": 4'))),
+        _stored(name="instances.json", label=False), Refused("ids that are there, found KeyError: 3")),
+    Row("YOLO", "`labels/a.txt` of `images/a.png`", several(
+        _pictures("train/images/a.png"), text("train/labels/a.txt", "0 0.5 0.5 0.1 0.1\n")), _stored(),
+        Refused("has annotations as those of YOLO")),
+    Row("Pascal VOC", "`Annotations/a.xml`", several(
+        _pictures("JPEGImages/a.png"), text("Annotations/a.xml", "<annotation/>")), _stored(),
+        Refused("has annotations as those of Pascal VOC")),
+    Row("Pascal VOC", "`SegmentationClass/a.png`", _pictures("JPEGImages/a.png", "SegmentationClass/a.png"), _stored(),
+        Refused("so they are masks, and no class")),
+    Row("all", "semicolons between the columns", _about("metadata.csv", "file_name;label\na.png;cat\n"), _stored(),
+        Refused("with ';'. Write the file with commas")),
+    Row("all", "labels that are lists", _about("metadata.jsonl", _json_lines({"file_name": "a.png", "label": [1]})),
+        _stored(), Refused("should be the name of a class or its number from 0 on, and 'label' has [1]")),
+    Row("all", "labels that are fractions or negative", _about("metadata.csv", "file_name,label\na.png,-1\n"),
+        _stored(), Refused("should be the name of a class or its number from 0 on, and 'label' has '-1'")),
     Row("texts", "`a.txt` beside `a.png`, with `--keep-field txt`", _about("a.txt", "to be\n"),
         _stored("txt", label=False, keep_fields=["txt"]),
         Read(stated("–", ("a.png", "to be")), "read, without blanks at both ends")),

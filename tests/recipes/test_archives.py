@@ -146,6 +146,9 @@ def test_archives_whose_samples_are_torn_apart_are_refused() -> None:
     )
     with pytest.raises(DeclarationError, match=message):
         audio("talks.tar")
+    archive("pets.tar", {"d/a.png": png(1), "d/b.png": png(2), "d/a.txt": b"to be", "d/b.txt": b"or not"})
+    with pytest.raises(DeclarationError, match=message.replace("talks", "pets")):
+        images("pets.tar")
 
 
 def test_samples_whose_text_is_null_or_blank_have_no_transcript() -> None:

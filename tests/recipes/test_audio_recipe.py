@@ -257,6 +257,27 @@ def test_a_supervision_of_lhotse_is_about_one_channel() -> None:
         built(audio(manifest({**row, "channel": 2}), sample_rate=RATE), "other")
 
 
+@pytest.mark.parametrize(("suffix", "field"), [("jsonl", "channel_selector"), ("csv", "channel")])
+def test_speakers_of_a_call_have_a_channel_each(suffix: str, field: str) -> None:
+    wave = ramp("talks/call.wav", channels=2)
+    named = manifest(*[{"audio_filepath": "call.wav", "text": f"said in {each}", field: each} for each in (1, 0)])
+    if suffix == "csv":
+        named = "talks/m.csv"
+        Path(named).write_text(f"audio_filepath,text,{field}\ncall.wav,said in 1,1\ncall.wav,said in 0,0\n")
+
+    for example, channel in zip(built(audio(named, sample_rate=RATE, dtype="int16"))["train"], (1, 0), strict=True):
+        assert example["text"] == f"said in {channel}"
+        np.testing.assert_array_equal(example["audio"], wave + channel)
+
+
+@pytest.mark.parametrize("channel", [[0, 1], -1])
+def test_several_channels_are_no_piece(channel: Any) -> None:
+    ramp("talks/call.wav", channels=2)
+    row = {"audio_filepath": "call.wav", "text": "to be", "channel_selector": channel}
+    with pytest.raises(DatasetError, match=f"expected one channel, from 0 on, found {re.escape(str(channel))}. Name"):
+        audio(manifest(row))
+
+
 def test_pieces_outside_of_their_file_fail_or_are_left_out_alone() -> None:
     ramp("talks/a.wav")
     rows = [{"audio": "a.wav", "text": "x", "offset": at, "duration": 1} for at in (2.5, 1)]

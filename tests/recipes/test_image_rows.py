@@ -208,6 +208,8 @@ def test_a_folder_of_masks_is_no_class() -> None:
             {},
             "the row about '0.png' has no value in 'label', which is the label",
         ),
+        ([{"file_name": "0.png", "label": -1}], {}, r"label of '0.png' should .* or its number from 0 on, .* has '-1'"),
+        ([{"file_name": "0.png", "label": "2.0"}], {}, r"has '2.0'\. .*--classes .*--no-label\), .* NAME:float32"),
         ([{"file_name": "0.png"}], {"keep_fields": {"file_name": "float3"}, "label": False}, "'float3' is no dtype"),
     ],
 )
@@ -238,3 +240,14 @@ def test_a_value_of_another_type_is_refused(value: Any, dtype: str, message: str
     rows("pets/metadata.jsonl", [{"file_name": "0.png", "boxes": value}])
     with pytest.raises(StageError, match=message):
         built(images("pets", label=False, keep_fields={"boxes": dtype}))
+
+
+def test_lists_are_no_classes_and_numbers_are_with_their_names() -> None:
+    pictures("pets/0.png", "pets/1.png")
+    rows("pets/metadata.jsonl", [{"file_name": "0.png", "label": [1, 0]}, {"file_name": "1.png", "label": [0, 1]}])
+    with pytest.raises(DeclarationError, match=r"'label' has \[1, 0\]\. .* NAME:int64\[\] for lists"):
+        images("pets", classes=["[1, 0]", "[0, 1]"])
+
+    rows("pets/metadata.jsonl", [{"file_name": "0.png", "label": -1}, {"file_name": "1.png", "label": 1}])
+    found = built(images("pets", classes=["1", "-1"]))["train"]
+    assert {path: int(each["label"]) for path, each in found.items()} == {"0.png": 1, "1.png": 0}
