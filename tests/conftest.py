@@ -28,6 +28,7 @@ _LONG = [
     "runners/test_dataflow_job.py",
     "portable/test_collections_on_flink.py",
     "on_device/test_keras.py",
+    "tft/test_transform_fn_builds.py",
     "strangers/test_programs_pass_type_checkers.py",
     "strangers/test_wheel.py",
     "runners/test_images.py",
