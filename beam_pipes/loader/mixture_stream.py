@@ -181,13 +181,9 @@ class MixtureStream(Stream):
             start=position,
             counts=self._schedule(epoch).counts_at(position),
             rates=integer_rates(rates),
-            streams=self._streams,
+            streams=self._changed.streams if self._changed else None,
         )
         return self._replaced(epoch, segment, self._sizes_before(epoch))
-
-    @property
-    def _streams(self) -> tuple[int, ...] | None:
-        return self._changed.streams if self._changed else None
 
     def restored(self, state: LoaderState, *, declared: bool) -> MixtureStream:
         """The same mixture, continued from a state of a mixture `declared` with the same rates."""

@@ -571,20 +571,25 @@ def cu_seqlens_of(
             f"cu_seqlens needs rows packed from one feature, and these have {len(names)} columns of segment ids"
         )
     segments = batch[names[0]]
-    if not len(segments):
-        return np.zeros(1, np.int32)
     if width is not None:
-        ends = rounded_up(segments, multiple).cumsum(axis=1)
-        ends = np.append(ends, np.full((len(ends), 1), width), axis=1) + np.arange(len(ends))[:, None] * width
-        found = np.unique(np.append(0, ends)).astype(np.int32)
+        ends = np.full((len(segments), segments.shape[1] + 1), width, np.int32)
+        rounded_up(segments, multiple).cumsum(axis=1, out=ends[:, :-1])
+        ends += np.arange(0, ends.shape[0] * width, width, dtype=np.int32)[:, None]
+        found = _distinct(np.append(np.int32(0), ends))
     else:
         starts = np.ones(segments.shape, bool)
         np.not_equal(segments[:, 1:], segments[:, :-1], out=starts[:, 1:])
         found = np.append(np.flatnonzero(starts), segments.size).astype(np.int32)
         if multiple > 1:
-            found = np.unique(-(-found // multiple) * multiple).astype(np.int32)
+            found = _distinct(-(-found // multiple) * multiple)
     if most_segments is None:
         return found
     bounds = np.full(len(segments) * (most_segments + 1) + 1, found[-1], np.int32)
     bounds[: len(found)] = found
     return bounds
+
+
+def _distinct(ascending: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """Each of these numbers once, as `np.unique` gives them, which sorts them: 3 µs in place of 8."""
+    found: npt.NDArray[np.int32] = ascending[np.append(True, ascending[1:] != ascending[:-1])]
+    return found
