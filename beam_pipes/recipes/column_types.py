@@ -293,6 +293,8 @@ def float_for(bounds: tuple[int, int], *, at_least: str = "float32") -> str:
 
 # The type of a column without a value.
 _UNKNOWN = ""
+# That of a column of lists without an element.
+_UNKNOWN_LIST = "[]"
 
 
 @dataclass
@@ -343,9 +345,11 @@ def _columns_of(file: FoundFile) -> dict[str, _Seen]:
             is_missing, bounds = False, (0, 0)
             if types.is_null(field.type):
                 dtype, is_missing = _UNKNOWN, True
+            elif types.is_list(field.type) and types.is_null(field.type.value_type):
+                dtype = _UNKNOWN_LIST
             elif dtype in INTEGERS or dtype == "bool":
                 is_missing, bounds = _facts(opened, field.name)
-            kind = _kind_of_arrow(field.type) if dtype == "str" else ""
+            kind = _kind_of_arrow(field.type) if dtype in ("str", _UNKNOWN_LIST) else ""
             columns[field.name] = _Seen(dtype, is_missing, bounds, file.name, kind)
     return columns
 
@@ -385,6 +389,10 @@ def _joined(name: str, one: _Seen, other: _Seen) -> _Seen:
     """A column of two files. Integers take the wider type; integers and floats become floats that hold both."""
     bounds = min(one.bounds[0], other.bounds[0]), max(one.bounds[1], other.bounds[1])
     is_missing = one.is_missing or other.is_missing
+    if _UNKNOWN_LIST in (one.dtype, other.dtype):
+        known = other if one.dtype == _UNKNOWN_LIST else one
+        if known.dtype.endswith("[]") or known.kind == "list":
+            return _Seen(known.dtype, is_missing, bounds, known.file, known.kind)
     if one.dtype == other.dtype or _UNKNOWN in (one.dtype, other.dtype):
         known = other if one.dtype == _UNKNOWN else one
         if one.kind == other.kind or _UNKNOWN in (one.dtype, other.dtype):
@@ -408,7 +416,7 @@ def _joined(name: str, one: _Seen, other: _Seen) -> _Seen:
 
 def _stored_as(column: _Seen) -> str:
     """The stored dtype of a column: integers with gaps become floats, bools with gaps text."""
-    if column.dtype == _UNKNOWN or (column.dtype == "bool" and column.is_missing):
+    if column.dtype in (_UNKNOWN, _UNKNOWN_LIST) or (column.dtype == "bool" and column.is_missing):
         return "str"
     if column.dtype in INTEGERS and column.is_missing:
         return float_for(column.bounds)

@@ -640,3 +640,25 @@ def test_a_dead_letter_below_partitions_is_read_again_with_them() -> None:
     with pytest.raises(SourceError, match="should have a directory of the partition 'year' with a value of type int64"):
         source.parse(b"{}", file="a.jsonl", position=0)
     assert "partitions" not in JSONLines("in").fingerprint_config() | CSV("in").fingerprint_config()
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"), [([[1, 2]], "int64"), ([[0.5, 1]], "float64"), ([["x"]], "str"), ([[[1]]], "str")]
+)
+def test_lists_that_are_all_empty_in_one_file_take_their_type_from_the_others(values: list[Any], dtype: str) -> None:
+    Path("in").mkdir()
+    pyarrow.parquet.write_table(pa.table({"v": pa.array([[], None], pa.list_(pa.null()))}), "in/a.parquet")
+    pyarrow.parquet.write_table(pa.table({"v": values}), "in/b.parquet")
+
+    cache = built(table("in"))
+    alone = built(table("in/a.parquet"), to="alone")
+
+    is_nested = values == [[[1]]]
+    assert cache["train"].spec["v"].shape == (() if is_nested else (None,)) and types_of(cache)["v"] == dtype
+    assert [row["v"] if is_nested else list(row["v"]) for row in cache["train"]][2] == (
+        "[[1]]" if is_nested else values[0]
+    )
+    assert types_of(alone) == {"v": "str"}
+    pyarrow.parquet.write_table(pa.table({"v": [1]}), "in/c.parquet")
+    with pytest.raises(DeclarationError, match="the column 'v' is "):
+        table("in")
