@@ -128,7 +128,7 @@ ROOMS: dict[str, Room] = {
     ),
     "recipes": Room(
         3,
-        4515,
+        4523,
         "whole declarations for usual jobs, written as modules of Python",
         ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),
@@ -162,7 +162,7 @@ ROOMS: dict[str, Room] = {
     ),
     "commands": Room(
         3,
-        3768,
+        3772,
         "the command line",
         ENGINE
         | SOURCES

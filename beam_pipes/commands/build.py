@@ -150,7 +150,7 @@ def build_and_show(
     for row in () if result.analysis is None else result.analysis.rows:
         split = "" if row["split"] is None else f" of {row['split']}"
         _say(
-            f"analyzer {row['name']}: {row['values']:,} values of {row['records']:,} records{split}, "
+            f"analyzer {row['name']}: {counted(row['values'], 'value')} of {counted(row['records'], 'record')}{split}, "
             f"{row['analysed_shards']} of {row['num_shards']} source shards analysed, {row['bytes']:,} bytes, "
             f"{row['secs']:.1f} s."
         )

@@ -33,6 +33,7 @@ from beam_pipes.engine.statistics import Statistic
 from beam_pipes.errors import BeamPipesError, DeclarationError
 from beam_pipes.export import FORMATS, export
 from beam_pipes.lineage.reader import DeadLetter
+from beam_pipes.runners.progress import counted
 from beam_pipes.runners.progress_views import Terminal
 from beam_pipes.storage.checked_json import strict_json
 from beam_pipes.storage.local import directory_path
@@ -67,7 +68,7 @@ def stats_command(
     console.print(statistics_text(account.statistics()))
     for name in cache.splits:
         split = cache[name]
-        console.print(f"split {name}: {len(split):,} records in {split.num_shards} shards")
+        console.print(f"split {name}: {counted(len(split), 'record')} in {counted(split.num_shards, 'shard')}")
         for feature, spec in split.spec.items():
             if spec.class_names:
                 console.print(f"  classes of {feature}: {shown_classes(spec.class_names)}", markup=False)
@@ -252,7 +253,8 @@ def verify_command(
     found = f"{len(report.problems)} problems" if report.problems else "no problem"
     if trusted and not report.problems:
         console.print("It is what a trusted key has signed.")
-    console.print(f"{report.records:,} records in {report.shards} shards, {report.bytes:,} bytes read: {found}.")
+    of = f"{counted(report.records, 'record')} in {counted(report.shards, 'shard')}"
+    console.print(f"{of}, {report.bytes:,} bytes read: {found}.")
     removed = {name: len(cache[name].removed_rows) for name in cache.splits}
     if any(removed.values()):
         rows = ", ".join(f"{name} {count:,}" for name, count in removed.items() if count)

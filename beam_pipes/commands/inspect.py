@@ -22,6 +22,7 @@ from beam_pipes.cache import Cache
 from beam_pipes.commands import MODULES_HELP, TOKENS_HELP
 from beam_pipes.commands.caches import console
 from beam_pipes.errors import DeclarationError
+from beam_pipes.runners.progress import counted
 from beam_pipes.storage.local import output_file
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def inspect_command(
             console.print(f"{entry.file}: {entry.bytes:,} bytes", markup=False)
     for name in cache.splits if split is None else [split]:
         examples = cache[name] if where is None else cache[name].where(where)
-        console.print(f"{name}: {len(examples):,} records{'' if where is None else f' where {where}'}")
+        console.print(f"{name}: {counted(len(examples), 'record')}{'' if where is None else f' where {where}'}")
         for index in itertools.islice(range(start, len(examples)), count):
             console.print(f"  [{index}]", markup=False)
             for line in _lines(examples[index], _read_by(vocabulary, cache, name)):

@@ -31,6 +31,7 @@ from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.from_state import loader_from_state, shared_features, shuffle_of_label, windows_of
 from beam_pipes.loader.mixture import RowSource
 from beam_pipes.loader.steps import Last
+from beam_pipes.runners.progress import counted
 from beam_pipes.storage.checked_json import strict_json
 from beam_pipes.storage.local import output_file
 from beam_pipes.telemetry import diagnose_loader
@@ -203,7 +204,7 @@ def who_command(
     epoch = f"epoch {found[0].epoch}" if found else "no epoch"
     gone = sum(each.taken_down for each in found)
     taken_down = f", {gone} of them taken down" if gone else ""
-    console.print(f"step {step} ({epoch}): {len(found)} records in {rows} rows{taken_down}.")
+    console.print(f"step {step} ({epoch}): {counted(len(found), 'record')} in {counted(rows, 'row')}{taken_down}.")
 
 
 @with_groups

@@ -33,7 +33,7 @@ from beam_pipes.cache import Cache
 from beam_pipes.commands.caches import console, dead_letters_table, statistics_text
 from beam_pipes.errors import DeclarationError
 from beam_pipes.lineage.reader import DeadLetter
-from beam_pipes.runners.progress import progress_for
+from beam_pipes.runners.progress import counted, progress_for
 from beam_pipes.storage.checked_json import strict_json
 from beam_pipes.storage.local import output_file
 from beam_pipes.transforms.dedup import Duplicate, cache_duplicates
@@ -70,7 +70,7 @@ def print_trace(trace: RecordTrace) -> None:
         console.print(f"failed in {failure.stage}: {failure.error_type}: {failure.message}", markup=False)
         console.print(failure.traceback, markup=False)
     for split, payloads in trace.written.items():
-        console.print(f"{split}: {len(payloads)} records, {sum(map(len, payloads)):,} bytes", markup=False)
+        console.print(f"{split}: {counted(len(payloads), 'record')}, {sum(map(len, payloads)):,} bytes", markup=False)
 
 
 def short(value: object) -> str:
@@ -257,7 +257,7 @@ def _lines_of_state(state: TakedownState) -> list[str]:
         lines.append(f"  and of {len(state.followed) - SHOWN:,} more ids elsewhere")
     noted = f", noted as gone {takedown.gone}" if takedown.gone is not None else ""
     for each, count in list(state.missing.items())[:SHOWN]:
-        lines.append(f"  not found: {each} ({count:,} records{noted})")
+        lines.append(f"  not found: {each} ({counted(count, 'record')}{noted})")
     if len(state.missing) > SHOWN:
         lines.append(f"  not found: {len(state.missing) - SHOWN:,} more ids")
     waits = "matches nothing yet" if takedown.gone is None else f"never matched anything{noted}"

@@ -164,7 +164,7 @@ def test_a_trace_has_the_results_of_the_cache(text_input: Path, tmp_path: Path) 
     assert trace.failure is None and list(trace.written["train"]) == [train.record_bytes(3)]
     assert all(analyzer.result.bound is None for analyzer in declaration.analyzers)
     for output in (traced, why):
-        assert f"train: 1 records, {len(trace.written['train'][0])} bytes" in output and "AnalysisError" not in output
+        assert f"train: 1 record, {len(trace.written['train'][0])} bytes" in output and "AnalysisError" not in output
     assert re.search(r'<th scope="row">Ids</th><td class="value">int32\[', page)
     assert "AnalysisError" not in page and ">nothing<" not in page
     message = "stage 'Ids' holds the result of the analyzer 'words', and no cache is given. Give the cache that was"

@@ -431,7 +431,7 @@ def test_what_commands_tell_of_awkward_values_is_what_a_script_counts(
     assert re.search(r"Awkward +│ 43 │ +40 │ +40 │ +1 │ empty \[line\] 2 ", shown)
     assert "ä [b].txt@112: invalid literal for int() with base 10: '[bad]'" in shown
     assert "Awkward_greatest: inf\nAwkward_tokens:\n  [0,5): 4\n  [5,inf): 35\n  nan: 1\n" in shown
-    assert "split empty: 0 records in 1 shards\nsplit eval: 10 records in 1 shards\nsplit train: 30 records" in shown
+    assert "split empty: 0 records in 1 shard\nsplit eval: 10 records in 1 shard\nsplit train: 30 records" in shown
     states = {each["name"]: each["state"] for each in strictly("stats", one, "--json")["units"][1]["statistics"]}
     assert states["Awkward_greatest"] == {"value": "inf"}
     assert states["Awkward_tokens"]["buckets"] == [0, 5, "inf"]

@@ -32,7 +32,7 @@ def test_a_record_is_followed_from_its_source_to_its_steps_and_taken_down(cache:
     assert all(stage in traced for stage in ("SplitWords", "CountLetters", "RandomPartition", "write"))
     assert "lines: 1" in traced
     traced = beam_pipes("trace", record, "sample_declarations:words", "--cache", cache.path).stdout
-    assert "train: 1 records" in traced
+    assert "train: 1 record, " in traced
 
     loader = Loader(cache["train"], batch_size=8, seed=4)
     iterator = iter(loader)
@@ -143,7 +143,7 @@ def test_who_was_taken_down_stays_hidden_when_lines_are_removed(
     assert {str(example["text"]) for example in Cache.open(cache)["train"]} == {"bob", "dan", "eve"}
     listed = beam_pipes("takedown", cache, "--list").stdout
     assert (
-        "hides 0 source records of the published snapshot\n  not found: u.txt@8 (1 records, noted as gone 20" in listed
+        "hides 0 source records of the published snapshot\n  not found: u.txt@8 (1 record, noted as gone 20" in listed
     )
     assert "1 of 1 takedowns are in force.\n" in listed
 
