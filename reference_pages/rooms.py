@@ -48,7 +48,7 @@ ROOMS: dict[str, Room] = {
     ),
     "lineage": Room(1, 1000, "where a record came from; takedown", {"storage", "format", "publication"} | BASE),
     "cache": Room(1, 4542, "reading a cache: snapshots, splits, columns, mapped shards", REST),
-    "engine": Room(1, 2175, "graphs of units, their execution, statistics, resources of stages", CACHE),
+    "engine": Room(1, 2194, "graphs of units, their execution, statistics, resources of stages", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 7531, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 352, "what an analysis is: analyzer, accumulator, result", ENGINE),
@@ -69,7 +69,7 @@ ROOMS: dict[str, Room] = {
     ),
     "beam": Room(
         1,
-        2534,
+        2600,
         "a build as PTransforms; the only room that imports Beam at the top of its files, but for `tft/beam_passes.py` "
         "and `seqio/beam_utils.py`",
         ENGINE | SOURCES | {"typed", "analysis", "building"},

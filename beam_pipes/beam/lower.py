@@ -30,12 +30,13 @@ from google.protobuf.message import Message
 from beam_pipes.beam.letters import fields_of, text_of_element
 from beam_pipes.checks import integer
 from beam_pipes.engine.account import Account
-from beam_pipes.engine.execute import GraphRunner, OnError, UnitRunner
-from beam_pipes.engine.graph import Graph, Signature, Stage, brief, describe, graph_of, mismatch
-from beam_pipes.engine.records import Batch, Failure
+from beam_pipes.engine.execute import GraphRunner, Made, OnError, UnitRunner
+from beam_pipes.engine.graph import Graph, Ref, Signature, Stage, brief, describe, graph_of, mismatch
+from beam_pipes.engine.records import Batch, Failure, set_context
 from beam_pipes.engine.resources import resources_of
 from beam_pipes.engine.statistics import Counter, Histogram
 from beam_pipes.errors import DeclarationError, TypeMismatchException
+from beam_pipes.format.spec import UNCHANGEABLE, owned
 
 # An element of a PCollection, of the class given by the type hint of the collection, if any.
 Element = Any
@@ -192,7 +193,11 @@ class _Lower(beam.PTransform):  # type: ignore[misc]
 
     def _step(self, units: range) -> beam.ParDo:
         is_last = units.stop == len(self._graph.units)
-        kind = _RunUnits if units.start else _RunElements if self._work.batch_records == 1 else _RunInBatches
+        kind: type[_RunUnits] = _RunInBatches
+        if units.start:
+            kind = _RunUnits
+        elif self._work.batch_records == 1:
+            kind = _RunInLine if is_last and _is_line(self._graph) else _RunElements
         step = beam.ParDo(kind(self._work, units, is_last=is_last))
         hints = self._hints_of_units.get(self._graph.units[units.start].name)
         return step.with_resource_hints(**hints) if hints else step
@@ -337,11 +342,16 @@ class _RunUnits(beam.DoFn):  # type: ignore[misc]
             else:
                 for index, values in enumerate(column):
                     given += [_given(value, tag, stamps[index] if stamps else None) for value in values]
-        for index, failed in batch.failures.items():
-            if not failed.dropped:
-                letter = FailedElement.of(batch.records.values[index], failed)
-                given.append(_given(letter, DEAD_LETTERS, stamps[index] if stamps else None))
-        return given
+        return given + _letters(batch, stamps)
+
+
+def _letters(batch: _ElementBatch, stamps: Sequence[_Stamp] | None) -> list[Element]:
+    """The elements that failed, for the output of dead letters."""
+    return [
+        _given(FailedElement.of(batch.records.values[index], failed), DEAD_LETTERS, stamps[index] if stamps else None)
+        for index, failed in batch.failures.items()
+        if not failed.dropped
+    ]
 
 
 def _given(value: Element, tag: str | None, stamp: _Stamp | None) -> Element:
@@ -357,11 +367,19 @@ class _FromElements(_RunUnits):
     def setup(self) -> None:
         super().setup()
         self._type: Signature = self._work.pipeline.input_type
+        self._is_fixed = isinstance(self._type, type) and self._type in UNCHANGEABLE
 
     def _check(self, element: Element) -> None:
         if (problem := mismatch(element, self._type)) is not None:
             stage = self._work.pipeline.name
             raise TypeMismatchException(f"{stage}: as an element, {problem}.", stage=stage)
+
+    def _batch_of(self, named: _Named) -> _ElementBatch:
+        """Elements as a batch; its stages get copies, because other transforms of the job may read the elements."""
+        batch = _ElementBatch(named, self._account)
+        if not self._is_fixed:
+            batch.columns[Ref("", None)] = [(owned(value),) for value in named.values]
+        return batch
 
 
 class _RunElements(_FromElements):
@@ -372,7 +390,51 @@ class _RunElements(_FromElements):
             self._check(element)
         num_bytes = 0 if self._is_last else size_of(element)
         named = _Named([element], self._work.name_of, stamps=None, num_bytes=num_bytes)
-        return self._run(_ElementBatch(named, self._account), None)
+        return self._run(self._batch_of(named), None)
+
+
+def _is_line(graph: Graph) -> bool:
+    """Whether each unit is a function of one value that reads the outputs of the one before."""
+    units = GraphRunner(graph).units
+    refs = [Ref("", None), *(ref for unit in units for ref in unit.refs)]
+    inputs = [unit.unit.inputs for unit in units if unit.is_function]
+    return [*inputs, *graph.outputs.values()] == refs
+
+
+class _RunInLine(_FromElements):
+    """One element after the other, through functions alone: one batch of one record serves all elements of a bundle,
+    and outputs go from unit to unit without columns.
+    """
+
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self._values: list[Element] = [None]
+        named = _Named(self._values, self._work.name_of, stamps=None, num_bytes=0)
+        self._batch = _ElementBatch(named, self._account)
+        self._batch.columns.clear()
+        self._line = [(unit.run_record, *unit.ready_for(self._batch)) for unit in self._runner.units]
+        self._no_names: Made = {}  # the outputs of functions have no names
+
+    def process(self, element: Element) -> Sequence[Element]:
+        if type(element) is not self._type:
+            self._check(element)
+        batch, values = self._batch, [owned(element)]  # other transforms of the job may read the element
+        self._values[0] = element
+        outer = set_context(None)
+        try:
+            for run_record, context, account in self._line:
+                set_context(context)
+                values = run_record(batch, 0, values, account, self._no_names)
+                if not values:
+                    break
+        finally:
+            set_context(outer)
+        if batch.drops:
+            batch.drops.clear()
+        if batch.failures:
+            values = _letters(batch, None)
+            batch.failures.clear()
+        return values
 
 
 class _RunInBatches(_FromElements):
@@ -410,14 +472,19 @@ class _RunInBatches(_FromElements):
         """
         values, stamps, num_bytes = self._values, self._stamps, self._num_bytes
         self._clear()
-        first = min(stamps, key=_MICROS)
+        first = stamps[0]
         micros, windows, pane = first.timestamp_micros, first.windows, first.pane_info
-        differ = any(
-            one.timestamp_micros != micros or one.windows != windows or one.pane_info is not pane for one in stamps
-        )
+        differ = False
+        for one in stamps:
+            if one.timestamp_micros != micros or one.windows != windows or one.pane_info is not pane:
+                differ = True
+                break
         named = _Named(values, self._work.name_of, stamps=stamps if differ else None, num_bytes=num_bytes)
-        given = self._run(_ElementBatch(named, self._account), None if last is not None and not differ else stamps)
-        return given if self._is_last else [first.with_value(batch) for batch in given]
+        given = self._run(self._batch_of(named), None if last is not None and not differ else stamps)
+        if self._is_last:
+            return given
+        first = min(stamps, key=_MICROS)
+        return [first.with_value(batch) for batch in given]
 
 
 _MICROS = operator.attrgetter("timestamp_micros")

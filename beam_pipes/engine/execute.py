@@ -38,6 +38,9 @@ FAILURES = (Exception, SystemExit, GeneratorExit)
 # What does not belong to a record: a mistake in the declaration, or a service that is out of order.
 ENDINGS = (DeclarationError, ServiceError)
 
+# Values by the name of their output, None for a single one.
+Made = dict[str | None, list[object]]
+
 
 class UnitRunner:
     """One unit of a graph, ready to run over batches.
@@ -81,6 +84,12 @@ class UnitRunner:
         # The object that is run in the end, if the stage stands for another one.
         self._runs: object = None if getattr(stage, "is_shared", False) else getattr(stage, "stands_for", stage)
         self._asks_stats = hasattr(stage, "get_stats") and not getattr(stage, "stats_are_set", False)
+        # Whether the outputs of a call are one list, which the engine may book without a look at what else it left.
+        self._is_plain = self._is_single and not self._asks_stats
+        if not self._is_plain:
+            self._call = Direct(*self._call[:2])
+        # Values of this very class can be kept without a look at each.
+        self._kept_as_is = self._is_plain and self._output_type in UNCHANGEABLE
         self._without_output = unit.name, NO_OUTPUT
         self._full_names: dict[str, str] = {}
         self._most_inputs: int | None = None
@@ -89,6 +98,18 @@ class UnitRunner:
         self.resources = None if asked is None else Resources.of(asked, stage=unit.name)
         #: Whether nothing needs a record's inputs after this unit, so that they may be released once used.
         self.is_last_reader = False
+
+    @property
+    def is_function(self) -> bool:
+        """Whether each value is run by itself, with one list of outputs, and nothing is done once for a batch."""
+        of_batches = (self.resources, self._runs, self._transform_batch, self._transform_table)
+        return self._is_single and of_batches == (None,) * 4
+
+    def ready_for(self, batch: Batch) -> tuple[RecordContext, UnitAccount]:
+        """What `run_record` needs for the records of `batch`: the context to set, and the account to pass."""
+        context = self._context
+        context.record_id_of, context.content_of = batch.records.record_id, batch.records.content
+        return context, batch.account.unit(self.name)
 
     def show_index_in(self, cell: memoryview) -> None:
         """From now on `cell[0]` holds the index of the record being processed, -1 for a whole batch."""
@@ -119,14 +140,12 @@ class UnitRunner:
                 turn.left = outer
 
     def _run(self, batch: Batch) -> None:
-        account = batch.account.unit(self.name)
+        # One context for all records, changed in place. `count`, `drop` and `rng` find it by the thread, so that users'
+        # functions do not have to pass it on.
+        context, account = self.ready_for(batch)
         if self._transform_table is not None and self._run_table(batch, account):
             return
         columns: dict[str | None, Column] = {ref.key: [_NOTHING] * batch.size for ref in self.refs}
-        # One context for all records, changed in place. `count`, `drop` and `rng` find it by the thread, so that users'
-        # functions do not have to pass it on.
-        context = self._context
-        context.record_id_of, context.content_of = batch.records.record_id, batch.records.content
         previous = set_context(context)
         try:
             if self._transform_batch is None or not self._run_batch(batch, columns, account):
@@ -140,16 +159,13 @@ class UnitRunner:
         """Calls `transform` for every input of every record; a record that failed before has no inputs left."""
         context, left, output_type = self._context, self._left, self._output_type
         transform, outputs_of, whole, yields = self._call
+        is_plain, kept_as_is = self._is_plain, self._kept_as_is
         single = columns[None] if self._is_single else None
-        is_plain = single is not None and not self._asks_stats
-        whole, yields = (whole, yields) if is_plain else (None, None)
-        # Values of this very class can be kept without a look at each.
-        kept_as_is = self._is_single and output_type in UNCHANGEABLE
         inputs: Any = self._inputs(batch)
         releases = self.is_last_reader and isinstance(inputs, list) and self._most_inputs is None
         context.item = 0
         context.counted = None
-        others = plain = more = 0
+        others = plain = more = nothing = 0
         # Inlined for one input and one output, as in nearly all calls: this is the inner loop of every build. No
         # `enumerate`, which keeps a reference to the value it returned, so that the value would be copied.
         index = -1
@@ -157,7 +173,12 @@ class UnitRunner:
             index += 1
             if len(items) != 1:
                 if items:
-                    self._run_record(batch, index, items, columns, account)
+                    made: Made = {}
+                    outputs = self.run_record(batch, index, [*items], account, made)
+                    if outputs:
+                        columns[None][index] = outputs
+                    for key, values in made.items():
+                        columns[key][index] = values
                     context.item, context.counted = 0, None
                 continue
             context.index = index
@@ -180,10 +201,14 @@ class UnitRunner:
                         if type(one) is not yields:
                             break
                     else:
-                        if produced and not (left or context.counted):
-                            single[index] = produced  # type: ignore[index]
-                            plain += 1
-                            more += len(produced) - 1
+                        if not (left or context.counted):
+                            if produced:
+                                single[index] = produced  # type: ignore[index]
+                                plain += 1
+                                more += len(produced) - 1
+                            else:
+                                nothing += 1
+                                batch.drops.setdefault(index, []).append(self._without_output)
                             continue
                 if outputs_of is not None:
                     produced = outputs_of(produced)
@@ -198,7 +223,7 @@ class UnitRunner:
                         plain += 1
                         continue
                     one = None
-                made: dict[str | None, list[object]] = {}
+                made = {}
                 self._take(produced, batch, index, account, made)
             except ENDINGS:  # as in `_run_batch`
                 raise
@@ -209,36 +234,34 @@ class UnitRunner:
             context.counted = None
             for key, values in made.items():
                 columns[key][index] = values
-        account.inputs += plain + others
+        account.inputs += plain + others + nothing
         account.kept += plain
         account.outputs += plain + more
+        if nothing:
+            account.dropped[NO_OUTPUT] = account.dropped.get(NO_OUTPUT, 0) + nothing
 
-    def _run_record(
-        self,
-        batch: Batch,
-        index: int,
-        items: Sequence[object],
-        columns: dict[str | None, Column],
-        account: UnitAccount,
-    ) -> None:
-        """Calls `transform` for every input of one record."""
+    def run_record(
+        self, batch: Batch, index: int, items: list[Record], account: UnitAccount, made: Made
+    ) -> list[Record]:
+        """The outputs of all inputs of one record, none if one of them failed; outputs with names are put into `made`.
+
+        `items` is emptied: a value that only this list held counts as held by nobody once it is passed to the stage.
+        """
         context, left, output_type = self._context, self._left, self._output_type
         transform, outputs_of, whole, yields = self._call
-        is_plain = self._is_single and not self._asks_stats
-        whole, yields = (whole, yields) if is_plain else (None, None)
-        kept_as_is = output_type in UNCHANGEABLE if is_plain else False
+        is_plain, kept_as_is = self._is_plain, self._kept_as_is
         context.index = index
+        context.counted = None
+        if left:
+            _forget(left)
         calls = plain = more = nothing = 0
         # Kept apart until the record is through: if its last input fails, none of it may stay in a column.
         gathered: list[object] = []
-        made: dict[str | None, list[object]] = {None: gathered}
+        items.reverse()
         try:
-            for context.item, value in enumerate(items):
-                if left:
-                    _forget(left)
-                context.counted = None
+            for context.item in range(len(items)):
                 calls += 1
-                produced = transform(value)
+                produced = transform(items.pop())
                 if whole is not None and type(produced) is whole and not (left or context.counted):
                     gathered.append(produced if kept_as_is else taken(produced))
                     plain += 1
@@ -268,25 +291,25 @@ class UnitRunner:
                         plain += 1
                         continue
                     one = None
-                self._take(produced, batch, index, account, made)
+                self._take(produced, batch, index, account, {None: gathered} if self._is_single else made)
+                context.counted = None
+                if left:
+                    _forget(left)
         except ENDINGS:
             raise
         except FAILURES as error:
             self._fail(batch, index, error, account, item=context.item)
-            return
+            made.clear()
+            return []
         finally:
             account.inputs += calls
             account.kept += plain
             account.outputs += plain + more
             if nothing:
                 account.dropped[NO_OUTPUT] = account.dropped.get(NO_OUTPUT, 0) + nothing
-        for key, values in made.items():
-            if values:
-                columns[key][index] = values
+        return gathered
 
-    def _take(
-        self, produced: Any, batch: Batch, index: int, account: UnitAccount, made: dict[str | None, list[object]]
-    ) -> None:
+    def _take(self, produced: Any, batch: Batch, index: int, account: UnitAccount, made: Made) -> None:
         """Books what one call returned, and adds its values to `made`, by output."""
         left, context = self._left, self._context
         if type(produced) is list and not (produced or left or context.counted or self._asks_stats) and self._is_single:

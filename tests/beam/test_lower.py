@@ -164,6 +164,108 @@ def test_results_counters_and_failures_do_not_depend_on_steps(batch_records: int
     }
 
 
+@stage
+def pairs(text: str) -> Iterator[list]:
+    pair = []
+    for word in text.split():
+        pair[:] = [word, len(word)]  # one list, filled again
+        yield pair
+
+
+@stage
+def longer(pair: list, record_id: str) -> list:
+    count("pairs")
+    if pair[0] == "bad":
+        raise ValueError("bad word")
+    pair[1] += 100
+    pair.append(record_id)
+    return pair
+
+
+@stage
+def described(pair: list) -> Iterator[str]:
+    if pair[0] == "odd":
+        yield drop("odd")
+    elif pair[0] != "or":
+        yield f"{pair[0]} {pair[1]} {pair[2]}"
+
+
+LINE = DAGPipeline({pairs: Input(str), longer: pairs, described: longer, Output("described"): described}, "Line")
+
+
+@pytest.mark.parametrize("batch_records", [1, 3])
+@pytest.mark.parametrize("on_error", ["dead_letter", "drop"])
+def test_functions_in_a_line_give_the_same_one_by_one_and_in_batches(batch_records: int, on_error: Any) -> None:
+    texts = ["to be or not", "", "odd one", "a bad one", "or", "to be"]
+
+    def define(pipeline: Any) -> Any:
+        named = {"record_id": str.upper, "batch_records": batch_records}
+        outputs = pipeline | beam.Create(texts) | lower(LINE, on_error=on_error, **named)
+        if on_error == "drop":
+            return outputs["described"]
+        letters = outputs.dead_letters | beam.Map(lambda one: " ".join([one.element, one.stage, one.message]))
+        return (outputs.outputs["described"], letters) | beam.Flatten()
+
+    kept = ["to 102 TO BE OR NOT", "be 102 TO BE OR NOT", "not 103 TO BE OR NOT", "one 103 ODD ONE"]
+    failed = ["a bad one longer bad word"] if on_error == "dead_letter" else []
+    result = check(define, [*kept, "to 102 TO BE", "be 102 TO BE", *failed])
+
+    counted = {each.key.metric.name: each.committed for each in result.metrics().query()["counters"]}
+    lost = {"longer/dead": 1} if failed else {"longer/dropped/error/ValueError": 1}
+    assert {name: number for name, number in counted.items() if "/" in name or name == "Line_longer_pairs"} == {
+        "pairs/inputs": 6,
+        "pairs/outputs": 12,
+        "pairs/dropped/no_output": 1,
+        "Line_longer_pairs": 10,
+        "longer/inputs": 11,
+        "longer/outputs": 10,
+        **lost,
+        "described/inputs": 9,
+        "described/outputs": 6,
+        "described/dropped/odd": 1,
+        "described/dropped/no_output": 2,
+    }
+
+
+@stage
+def grown(words: list) -> list:
+    words.append("more")
+    return words
+
+
+@stage
+def grown_again(words: list) -> list:
+    words.append("again")
+    if len(words) > 3:
+        raise ValueError("too long")
+    return words
+
+
+class GrownTwice(Pipeline):
+    input_type = output_type = list
+
+    def transform(self, words: list) -> list[list]:
+        return grown_again.transform(*grown.transform(words))
+
+
+@pytest.mark.parametrize("batch_records", [1, 3])
+@pytest.mark.parametrize("is_line", [True, False])
+def test_stages_that_change_their_input_change_it_for_no_other_transform(is_line: bool, batch_records: int) -> None:
+    pipelines = {True: DAGPipeline({grown: Input(list), grown_again: grown, Output("grown"): grown_again}, "Grown")}
+    one = pipelines.get(is_line, GrownTwice())
+
+    def define(pipeline: Any) -> Any:
+        make = beam.Map(lambda number: ["to"] * number).with_output_types(list)
+        lists = pipeline | beam.Create([1, 2]) | "Make" >> make
+        earlier = lists | "Earlier" >> beam.Map(repr)
+        given, failed = lists | lower(one, on_error="dead_letter", batch_records=batch_records)
+        later = lists | "Later" >> beam.Map(repr)
+        outputs = (given["grown"] if is_line else given) | "Outputs" >> beam.Map(repr)
+        return (earlier, later, outputs, failed | beam.Map(lambda one: repr(one.element))) | beam.Flatten()
+
+    check(define, [*["['to']", "['to', 'to']"] * 2, "['to', 'more', 'again']", "['to', 'to']"])
+
+
 def test_a_failing_element_can_be_left_out() -> None:
     assert ["fine words", "boom"] | lower(SplitWords(), on_error="drop") == [["fine", "words"]]
 
@@ -254,6 +356,11 @@ def test_elements_keep_their_timestamps_and_windows() -> None:
     check(define, [(line, float(at), at // 5 * 5.0) for line, at in times.items()])
 
 
+@stage(name="SplitWords")
+def split_words(line: str) -> list | None:
+    return SplitWords().transform(line)[0] if line else drop("empty")
+
+
 class FailOnce(beam.DoFn):
     """Fails after the elements before it have been counted; a runner that retries bundles goes on."""
 
@@ -266,13 +373,13 @@ class FailOnce(beam.DoFn):
         yield element
 
 
-@pytest.mark.parametrize("batch_records", [1, 3])
-def test_metrics_count_each_element_once_where_a_bundle_is_retried(batch_records: int) -> None:
+@pytest.mark.parametrize(("of", "batch_records"), [(SplitWords(), 1), (SplitWords(), 3), (split_words, 1)])
+def test_metrics_count_each_element_once_where_a_bundle_is_retried(of: Any, batch_records: int) -> None:
     FailOnce.failed.clear()
     lines = [*LINES, "boom"]
 
     def define(pipeline: Any) -> Any:
-        words = pipeline | beam.Create(lines) | lower(SplitWords(), on_error="drop", batch_records=batch_records)
+        words = pipeline | beam.Create(lines) | lower(of, on_error="drop", batch_records=batch_records)
         return words | beam.ParDo(FailOnce())
 
     result = check(define, [line.split() for line in LINES if line], runner=RETRYING_RUNNER)
