@@ -162,7 +162,7 @@ ROOMS: dict[str, Room] = {
     ),
     "commands": Room(
         3,
-        3772,
+        3774,
         "the command line",
         ENGINE
         | SOURCES

@@ -261,7 +261,9 @@ def _duration(secs: float) -> str:
 def _left_out(recipe: Recipe) -> list[str]:
     """`files left out, by suffix: 3 .gif, 1 without a suffix, 2 hidden`."""
     counts = [f"{count:,} {suffix or 'without a suffix'}" for suffix, count in sorted(recipe.left_out.items())]
-    return [f"files left out, by suffix: {', '.join(counts)}"] if counts else []
+    rows = [suffix for suffix in (".csv", ".tsv", ".jsonl", ".json") if suffix in recipe.left_out]
+    advice = f" (if {' or '.join(rows)} has rows about the others, name it in place of the directory)" * bool(rows)
+    return [f"files left out, by suffix: {', '.join(counts)}{advice}"] if counts else []
 
 
 def _renamed(recipe: Recipe) -> list[str]:
