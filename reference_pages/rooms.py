@@ -42,7 +42,7 @@ ROOMS: dict[str, Room] = {
         1, 240, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}
     ),
     "storage": Room(1, 3866, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
-    "format": Room(1, 3532, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
+    "format": Room(1, 3635, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
     "publication": Room(
         1, 1139, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
     ),
@@ -50,7 +50,7 @@ ROOMS: dict[str, Room] = {
     "cache": Room(1, 4542, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 2194, "graphs of units, their execution, statistics, resources of stages", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
-    "sources": Room(1, 7531, "raw input → source shards → batches of records", ENGINE),
+    "sources": Room(1, 7532, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 352, "what an analysis is: analyzer, accumulator, result", ENGINE),
     "loader": Room(1, 10350, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
@@ -128,7 +128,7 @@ ROOMS: dict[str, Room] = {
     ),
     "recipes": Room(
         3,
-        4523,
+        4585,
         "whole declarations for usual jobs, written as modules of Python",
         ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),

@@ -6,7 +6,7 @@ import abc
 import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NoReturn, Protocol
+from typing import Literal, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 from google.protobuf.message import Message
@@ -15,7 +15,7 @@ from beam_pipes.errors import CacheError, SpecError
 from beam_pipes.format import messages
 from beam_pipes.format.decoding import Decoder, OwnRecords, Shape, content_of, decoder_of, parsed
 from beam_pipes.format.dtypes import Array
-from beam_pipes.format.encoding import Converter, converter_of, gap_before, headers, prefixes, scalars_of
+from beam_pipes.format.encoding import Converter, converter_of, gap_before, headers, prefixes, scalars_of, texts_of
 from beam_pipes.format.framing import FRAME_BYTES
 from beam_pipes.format.layout import (
     MAX_PAYLOAD_BYTES,
@@ -31,6 +31,12 @@ RecordKind = Literal["example", "proto", "bytes"]
 IndexRow = tuple[int, ...]  # what the index keeps of a record beside offset, size and ordinal
 
 
+# What a field holds in each example: an array of scalars as they are stored, or payloads and lengths.
+_Content: TypeAlias = "Array | tuple[Sequence[bytes], Sequence[int]]"
+
+# Fewer examples are joined with lists, since each call of NumPy takes as long as a dozen of them.
+_FEW = 32
+
 # Frames have 16 bytes: payloads of a multiple of 8 keep the next record in the same phase. A tail has at most 9 bytes.
 _TAILS = [FILLER[gap if gap != 1 else 9] for gap in (0, *range(7, 0, -1))]
 
@@ -41,6 +47,16 @@ def _check_size(num_bytes: int) -> None:
             f"an example should take less than 2 GiB, the most that protocol buffers parse, got {num_bytes} bytes. "
             "Split it into several."
         )
+
+
+def _turned(converted: list[tuple[bytes, int]]) -> tuple[Sequence[bytes], Sequence[int]]:
+    payloads, lengths = zip(*converted, strict=True) if converted else ((), ())
+    return payloads, lengths
+
+
+def _each(values: Array) -> list[bytes]:
+    """The bytes of each value."""
+    return values.view(f"V{values.itemsize}").tolist()  # type: ignore[no-any-return]
 
 
 class RecordCodec(Protocol):
@@ -176,58 +192,130 @@ class ExampleCodec:
                 columns[slot] = [convert(value[feature])[0] for value in values]
             return [*map(b"".join, zip(*columns, strict=True))], [()] * count
         steps = ([convert(value[feature]) for value in values] for feature, convert, *_ in self._steps)
-        return self._joined((zip(*step, strict=True) if count else ((), ()) for step in steps), count)
+        return self._joined((_turned(step) for step in steps), count)
 
     def encode_columns(self, columns: Mapping[str, ColumnValues]) -> tuple[list[bytes], list[IndexRow]]:
         """`encode_all` of the rows of columns; of numbers in arrays at a tenth of the time."""
         if columns.keys() != self.spec.keys():
             self._check_names(columns)
-        size = len(next(iter(columns.values())))
-        scalars = {
-            field.name: made
-            for field in self.fields
-            if (made := scalars_of(field, self.spec[field.feature], columns[field.feature])) is not None
-        }
-        if self.fixed_layout is None or len(scalars) < len(self.fields):
-            return self._joined((self._converted(columns, scalars, number) for number in range(len(self.fields))), size)
-        # The constant parts, with room for the values.
-        layout, parts = self.fixed_layout, self._own_records.template.copy()
-        parts[1::2] = [bytes(layout.fields[field.name][1]) for field in self.fields]
-        rows = np.tile(np.frombuffer(b"".join(parts), np.uint8), (size, 1))
-        for name, (start, num_bytes) in layout.fields.items():
-            rows[:, start : start + num_bytes] = scalars[name].view(np.uint8).reshape(size, num_bytes)
-        data, stride = rows.tobytes(), layout.payload_bytes
-        return [data[at : at + stride] for at in range(0, len(data), stride)], [()] * size
+        if not (size := len(next(iter(columns.values())))):
+            return [], []
+        return self._joined((self._contents(columns[field.feature], n) for n, field in enumerate(self.fields)), size)
 
-    def _converted(
-        self, columns: Mapping[str, ColumnValues], scalars: Mapping[str, Array], number: int
-    ) -> tuple[Sequence[bytes], Sequence[int]]:
-        """Payloads and lengths of one field of columns."""
-        feature, convert, *_ = self._steps[number]
-        stored = scalars.get(self.fields[number].name)
-        if stored is not None:
-            return stored.view(f"V{stored.itemsize}").tolist(), [1] * len(stored)
-        column = columns[feature]
-        payloads, lengths = zip(*map(convert, column if isinstance(column, list) else column.tolist()), strict=True)
-        return payloads, lengths
+    def _contents(self, column: ColumnValues, number: int) -> _Content:
+        """The values of one field of columns."""
+        field = self.fields[number]
+        spec = self.spec[field.feature]
+        if (stored := scalars_of(field, spec, column)) is not None:
+            return stored
+        if field.kind == "text" and isinstance(column, list) and (texts := texts_of(spec, column)) is not None:
+            return texts, [*map(len, texts)]
+        _, convert, *_ = self._steps[number]
+        return _turned([*map(convert, column if isinstance(column, list) else column.tolist())])
 
-    def _joined(self, contents: Iterable[Iterable[Sequence[Any]]], count: int) -> tuple[list[bytes], list[IndexRow]]:
-        """Examples from the payloads and lengths of each of their fields."""
+    def _joined(self, contents: Iterable[_Content], count: int) -> tuple[list[bytes], list[IndexRow]]:
+        """Examples from the content of each of their fields."""
         columns: list[Iterable[bytes]] = []
         index: list[Sequence[int]] = []
-        ends = [0] * count
-        for (payloads, lengths), (_, _, prefix_of, has_length, has_start) in zip(contents, self._steps, strict=True):
-            sizes = [*map(len, payloads)]
-            prefixes = [prefix_of[size << 3 | end & 7] for size, end in zip(sizes, ends, strict=True)]
+        if count < _FEW and self.fixed_layout is None:
+            ends = [0] * count
+            for content, (_, _, prefix_of, has_length, has_start) in zip(contents, self._steps, strict=True):
+                payloads, lengths = content if isinstance(content, tuple) else (_each(content), [1] * count)
+                sizes = [*map(len, payloads)]
+                prefixes = [prefix_of[size << 3 | end & 7] for size, end in zip(sizes, ends, strict=True)]
+                columns += (prefixes, payloads)
+                ends = [end + len(prefix) + size for end, prefix, size in zip(ends, prefixes, sizes, strict=True)]
+                if has_length:
+                    index.append(lengths)
+                if has_start:
+                    index.append([end - size for end, size in zip(ends, sizes, strict=True)])
+            _check_size(max(ends, default=0))
+            columns.append([_TAILS[end & 7] for end in ends])
+        else:
+            self._join_many(contents, count, columns, index)
+        made = [*columns[0]] if len(columns) == 1 else [*map(b"".join, zip(*columns, strict=True))]
+        return made, [*zip(*index, strict=True)] if index else [()] * count
+
+    def _join_many(
+        self, contents: Iterable[_Content], count: int, columns: list[Iterable[bytes]], index: list[Sequence[int]]
+    ) -> None:
+        """Adds the parts of many examples to `columns`, and the columns of their index.
+
+        Fields of scalars that follow each other are filled into a few constant runs of bytes, since their places depend
+        only on the phase of the first.
+        """
+        ends: Array = np.zeros(count, np.int64)
+        run: list[Array] = []
+        for number, content in enumerate(contents):
+            if not isinstance(content, tuple):
+                run.append(content)
+                continue
+            if run:
+                columns.append(self._filled(number, run, ends, index))
+                run = []
+            payloads, lengths = content
+            _, _, prefix_of, has_length, has_start = self._steps[number]
+            sizes = np.fromiter(map(len, payloads), np.int64, count)
+            prefixes = [*map(prefix_of.__getitem__, (sizes << 3 | ends & 7).tolist())]
             columns += (prefixes, payloads)
-            ends = [end + len(prefix) + size for end, prefix, size in zip(ends, prefixes, sizes, strict=True)]
+            ends += np.fromiter(map(len, prefixes), np.int64, count)
             if has_length:
                 index.append(lengths)
             if has_start:
-                index.append([end - size for end, size in zip(ends, sizes, strict=True)])
-        _check_size(max(ends, default=0))
-        columns.append([_TAILS[end & 7] for end in ends])
-        return [*map(b"".join, zip(*columns, strict=True))], [*zip(*index, strict=True)] if index else [()] * count
+                index.append(ends.tolist())
+            ends += sizes
+        if run:
+            columns.append(self._filled(len(self.fields), run, ends, index))
+        else:
+            columns.append([*map(_TAILS.__getitem__, (ends & 7).tolist())])
+        _check_size(int(ends.max()))
+
+    def _filled(self, end: int, run: list[Array], ends: Array, index: list[Sequence[int]]) -> list[bytes]:
+        """The bytes of the fields of scalars before number `end`, for each example; the last field's have the tail.
+
+        Moves `ends`, and adds the starts of fields to `index`.
+        """
+        first, phases = end - len(run), ends & 7
+        found = np.flatnonzero(np.bincount(phases)).tolist()
+        lengths, places = np.zeros(8, np.int64), np.zeros((8, len(run)), np.int64)
+        made: dict[int, list[bytes]] = {}
+        for phase in found:
+            template, starts = self._runs[first, end, phase]
+            places[phase], lengths[phase] = starts, starts[-1] + run[-1].itemsize
+            some = run if len(found) == 1 else [values[phases == phase] for values in run]
+            rows: Array = np.tile(np.frombuffer(template, np.uint8), (len(some[0]), 1))
+            for values, at in zip(some, starts, strict=True):
+                rows[:, at : at + values.itemsize] = values.view(np.uint8).reshape(len(rows), -1)
+            made[phase] = _each(rows.view(f"V{len(template)}").ravel())
+        if self._starting:
+            for number, field in enumerate(self.fields[first:end]):
+                if field.name in self._starting:
+                    index.append((ends + places[:, number][phases]).tolist())
+        ends += lengths[phases]
+        if len(found) == 1:
+            return made[found[0]]
+        parts = {phase: iter(parts) for phase, parts in made.items()}
+        return [next(parts[phase]) for phase in phases.tolist()]
+
+    @functools.cached_property
+    def _runs(self) -> Computed[tuple[int, int, int], tuple[bytes, list[int]]]:
+        """First field, the one after the last, and the phase of the first → the bytes of these fields of scalars, with
+        zeros for the values, and where these are.
+        """
+
+        def run(key: tuple[int, int, int]) -> tuple[bytes, list[int]]:
+            first, end, phase = key
+            parts, starts, position = list[bytes](), list[int](), phase
+            for field in self.fields[first:end]:
+                size = field.num_bytes or 0
+                header = headers(field)[size]
+                gap = gap_before(position + len(header), field.alignment)
+                position += gap + len(header) + size
+                parts += (FILLER[gap], header, bytes(size))
+                starts.append(position - size - phase)
+            return b"".join([*parts, _TAILS[position & 7] if end == len(self.fields) else b""]), starts
+
+        return Computed(run)
 
     def _encode_fixed(self, value: Example) -> bytes:
         # All records of a fixed spec are equal except for the values, which are filled into a list of constant parts.

@@ -135,7 +135,7 @@ def scalars_of(field: Field, spec: FeatureSpec, column: object) -> Array | None:
     """A column of scalars as they are stored, for those that `converter_of` would convert to the same; else None."""
     if not isinstance(column, np.ndarray) or spec.shape or spec.encoding != "raw":
         return None
-    storage = dtypes.numpy_dtype(field.dtype).newbyteorder("<")
+    storage = _little_endian(field.dtype)
     if spec.dtype in dtypes.INTEGERS and column.dtype.kind in "iu":
         low, high = spec.value_range
         is_held = not column.size or (low <= int(column.min()) and int(column.max()) <= high)
@@ -147,7 +147,14 @@ def scalars_of(field: Field, spec: FeatureSpec, column: object) -> Array | None:
         return None
     with np.errstate(over="ignore"):
         stored: Array = column.astype(storage)
-    return stored if np.array_equal(np.isinf(stored), np.isinf(column)) else None
+    is_infinite = np.isinf(stored)
+    return None if is_infinite.any() and not np.isinf(column[is_infinite]).all() else stored
+
+
+@functools.cache
+def _little_endian(name: str) -> np.dtype[np.generic]:
+    made: np.dtype[np.generic] = dtypes.numpy_dtype(name).newbyteorder("<")
+    return made
 
 
 def _ints_converter(name: str, spec: FeatureSpec) -> Converter:
@@ -195,6 +202,14 @@ def _text(name: str, spec: FeatureSpec, value: object) -> bytes:
     raise SpecError(
         f"expected {spec.dtype}, got {type(value).__name__} {repr(value)[:60]}. {advice}, or change the spec."
     ).about("feature", name, expected=spec.dtype, found=value)
+
+
+def texts_of(spec: FeatureSpec, column: list[object]) -> list[bytes] | None:
+    """A column of text as it is stored, at a fifth of the time of `converter_of`; None unless that is sure."""
+    try:
+        return [*map(str.encode, column)] if spec.dtype == dtypes.STR else None  # type: ignore[arg-type]
+    except (TypeError, UnicodeEncodeError):
+        return None
 
 
 def _texts(name: str, spec: FeatureSpec, value: object) -> tuple[bytes, int]:

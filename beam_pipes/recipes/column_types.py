@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 _INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)", re.ASCII)
 _LEADING_ZERO = re.compile(r"[+-]?0[0-9]+", re.ASCII)
+# How numbers, infinities, NaN, true and false begin.
+_MAY_BE_READ = re.compile(r"\s*[-+.0-9iInNtTfF]")
+# Integers beyond it are left to `_of_text`, which takes those of many digits for text.
+_LONG = 10**29
 #: The bound up to which a float dtype holds all integers.
 EXACT = {"bfloat16": 1 << 8, "float16": 1 << 11, "float32": 1 << 24, "float64": 1 << 53}
 # Below it, float32 loses digits, and finally all of them.
@@ -100,7 +104,7 @@ def _one_kind(name: str, samples: list[Sample], *, is_text: bool, decimal: str, 
         return _KINDS[type(read)]
 
     column: list[Any] = [
-        value for sample in samples for row in sample.rows if (value := row.get(name)) not in (None, "")
+        value for sample in samples for value in sample.columns.get(name, ()) if value not in (None, "")
     ]
     counts = Counter[str]()
     if is_text:
@@ -214,7 +218,12 @@ def _type_of(column: list[Any], num_missing: int, is_text: bool) -> str:
         plain = _numbers_of_texts(there)
         if plain is not None:
             return _type_of_numbers(*plain, is_whole)
-        there = [_of_text(value) for value in there]
+        read = []
+        for value in there:
+            read.append(_of_text(value))
+            if type(read[-1]) is str:  # so are the others
+                return "str"
+        there = read
     kinds = {*map(type, there)}
     if kinds == {bool}:
         return "bool" if is_whole else "str"
@@ -228,7 +237,7 @@ def _numbers_of_texts(texts: list[Any]) -> tuple[list[int], Array] | None:
     """The integers and the floats that `_of_text` makes of texts, at a fifth of the time, if all are numbers in the
     usual form; else None.
     """
-    if not texts or {*map(type, texts)} != {str} or max(map(len, texts)) > 30:
+    if not texts or {*map(type, texts)} != {str}:
         return None
     joined = "".join(texts)
     if not joined.isascii() or joined.encode().translate(None, b"0123456789.-e"):
@@ -236,14 +245,15 @@ def _numbers_of_texts(texts: list[Any]) -> tuple[list[int], Array] | None:
     try:
         if "." not in joined and "e" not in joined:
             found = list(map(int, texts))
-            return (found, np.empty(0)) if "".join(map(str, found)) == joined else None  # leading zeros
+            is_short = -_LONG < min(found) and max(found) < _LONG
+            return (found, np.empty(0)) if is_short and "".join(map(str, found)) == joined else None  # leading zeros
         numbers = np.fromiter(map(float, texts), np.float64, len(texts))
     except ValueError:
         return None
     if not np.isfinite(numbers).all():
         return None
     whole = np.flatnonzero(numbers == np.floor(numbers)).tolist()
-    if any(_LEADING_ZERO.fullmatch(texts[at]) for at in whole):
+    if any(len(texts[at]) > 30 or _LEADING_ZERO.fullmatch(texts[at]) for at in whole):
         return None
     integers = [at for at in whole if _INTEGER.fullmatch(texts[at])]
     return [int(texts[at]) for at in integers], np.delete(numbers, integers)
@@ -252,6 +262,8 @@ def _numbers_of_texts(texts: list[Any]) -> tuple[list[int], Array] | None:
 def _of_text(text: Any) -> object:
     """The number or bool spelled by a text, else the text."""
     if type(text) is not str:
+        return text
+    if not _MAY_BE_READ.match(text):
         return text
     word = text.strip()
     if word.lower() in ("true", "false"):

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from beam_pipes.checks import nearest_path
 from beam_pipes.errors import DeclarationError, TaskError
+from beam_pipes.recipes.row_files import refuse_caches
 from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX
 from beam_pipes.sources.selection import FoundFile, Paths, select
 from beam_pipes.sources.tar import KEY, Tar, has_field, sample_file
@@ -63,6 +64,7 @@ def files_of(root: str, suffixes: Sequence[str], what: str, *, option: str = "")
             others[suffix.lower()] += 1
             other_names.append(file.name)
     if not by_suffix:
+        refuse_caches(found_files)
         advice = (
             " Media inside of Parquet files are read by a declaration of your own: Parquet(…), and a stage that "
             "decodes them (docs/sources.md)."

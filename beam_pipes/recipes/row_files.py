@@ -14,6 +14,7 @@ import functools
 import io
 import os
 import re
+import shlex
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -78,6 +79,8 @@ _EXPORTS = {
     "Hudi": 'Spark: spark.read.format("hudi").load(PATH).write.parquet(NEW)',
     "Iceberg": "pyiceberg: catalog.load_table(NAME).scan().to_arrow() and pyarrow.parquet.write_table",
 }
+# The index beside a shard of a cache.
+_INDEX = re.compile(r"\.tfrecord-\d{5,}-of-\d{5,}\.index$")
 # Id of a file group, token of a write, instant of a commit.
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.ASCII | re.IGNORECASE)
 _HUDI_FILE = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}-[0-9]+_[0-9]+-[0-9]+-[0-9]+_[0-9]{14,17}\.parquet$")
@@ -120,6 +123,7 @@ def files_of(data: Paths | RowFiles) -> RowFiles:
     is_mark = matcher(_MARKS)
     files, marks = list[FoundFile](), Counter[str]()
     found = select(data).find()
+    refuse_caches(found)
     _refuse_versioned(found)
     for file in found:
         if "/_" not in f"/{file.name}":  # true for nearly all of a million files
@@ -133,6 +137,25 @@ def files_of(data: Paths | RowFiles) -> RowFiles:
     if not files:
         raise DeclarationError(f"there are only marks of Spark, no data: {', '.join(marks)}. Name a folder with files.")
     return RowFiles(data, files, marks, Counter(found.left_out.values()))
+
+
+def refuse_caches(found: FoundFiles) -> None:
+    """Raises `DeclarationError` for an input with a cache in it."""
+    shard = next((name for name in found.names if name.endswith(".index") and _INDEX.search(name)), None)
+    if shard is None:
+        return
+    inside = re.split(r"(?:^|/)snapshots/", shard)[0] if "snapshots/" in shard else shard.rpartition("/")[0]
+    cache = (found.top + inside).rstrip("/")
+    others = [name for name in found.names if inside and not name.startswith(f"{inside}/")]
+    raw = (
+        f"the other files by a glob, such as '{found.top}*{PurePosixPath(others[0]).suffix}'"
+        if others
+        else "the files that it was built from"
+    )
+    raise DeclarationError(
+        f"{cache!r} is a cache, which beam-pipes has built, and not raw data. Look at it (beam-pipes inspect "
+        f"{shlex.quote(cache)}) or load it (docs/loading.md); to build another one, name {raw}."
+    )
 
 
 def _refuse_versioned(found: FoundFiles) -> None:
@@ -278,12 +301,15 @@ def reading_of(
             options["quote"] = '"'
         separator = delimiter or ("," if kind == "csv" else "\t")
         quote = '"' if kind == "csv" or "quote" in options else None
-        rows = Dialect(delimiter=separator, quote=quote, quoted_newlines=quote is not None).first_rows(head)
+        dialect = Dialect(delimiter=separator, quote=quote, quoted_newlines=quote is not None)
+        rows = dialect.first_rows(head)
         header = next(iter(rows.fields), "")
         if isinstance(header, str) or names:
             return options  # the source reports the error
         if names is not None:
             _check_header(header, file.name)
+            lines = head[: head.rfind(b"\n", 0, 1 << 16) + 1]
+            _check_comment(dialect.rows(lines, 0, is_last=True).fields[:20], file.name)
         if (unique := unique_names(header)) != header:
             options["columns"] = unique
             pairs = enumerate(zip(header, unique, strict=True), start=1)
@@ -325,6 +351,22 @@ def _check_header(header: list[str], name: str) -> None:
         )
 
 
+def _check_comment(rows: Sequence[list[str] | str], name: str) -> None:
+    """Raises `DeclarationError` for a first row that begins with #, if the second one names the columns: where all
+    later rows have a number, it has none. Without numbers, a blank after the # tells a comment.
+    """
+    if len(rows) < 3 or not str(rows[0][0]).startswith("#"):
+        return
+    where = [{n for n, each in enumerate(row) if not isinstance(row, str) and _NUMBER.fullmatch(each)} for row in rows]
+    numbers = set.intersection(*where[2:])
+    if numbers - where[1] or (not numbers and rows[0][0].startswith("# ")):
+        raise DeclarationError(
+            f"expected the first row of {name!r} to name the columns, found a comment: {','.join(rows[0])!r:.60}; the "
+            f"second row seems to name them: {','.join(rows[1])!r:.60}. Take comments out first: "
+            "sed '/^#/d' FILE > NEW. If the first row does name them, take its # away: sed '1s/^# *//' FILE > NEW."
+        )
+
+
 def _writer_quotes(text: str) -> bool:
     """Whether tab-separated text comes from a writer that quotes: rewriting it that way gives the same text.
 
@@ -354,7 +396,7 @@ def type_of_text(dtype: str) -> Code:
         return Code("float | None")
     if dtype in INTEGERS:
         return Code("int")
-    return Code("bool") if dtype == "bool" else Code("str | None")
+    return Code("bool") if dtype == "bool" else Code("bytes | None" if dtype == "bytes" else "str | None")
 
 
 # The first rows.
@@ -426,7 +468,7 @@ def _sample(file: FoundFile, kind: str, content: bytes, reading: Mapping[str, ob
         source = {"csv": CSV, "json": JSONLines, "tsv": TSV, "tar": Tar}[kind](head, **reading)
         try:
             for shard in source.plan(target_shard_bytes=1 << 30).shards:
-                for batch in source.read(shard):
+                for batch in source.read(shard, batch_records=LOOKED_AT):
                     sample.batches.append(batch)
                     sample.bad = sample.bad or next(iter(batch.bad), None)
         except SourceError as error:

@@ -497,16 +497,22 @@ def table(
     if time is not None:
         _check_times(time, chosen[time], ends, label=label)
         if time in dates:
-            ends = {
-                name: _since_1970(end, time, dates[time]) if isinstance(end, str) else end for name, end in ends.items()
-            }
+            if unread := [end for end in ends.values() if isinstance(end, str) and time_of(end) is None]:
+                raise DeclarationError(
+                    f"split_by_time: the ends of splits by {time!r} should be dates or times in ISO 8601, found "
+                    f"{unread[0]!r}. Write it so (--split-by-time {time}:train=2024-06-01,eval)."
+                )
+            unit = dates[time]
+            ends = {name: _since_1970(end, time, unit) if isinstance(end, str) else end for name, end in ends.items()}
         splits = module.splits_by_time(common, (time, ends))
     analyzers = [Code("classes")] if is_learned else []
     if stratify is not None:
         if stored[stratify] in FLOATS or stored[stratify].endswith("[]"):
+            typed = f"declare its type: types={{{stratify!r}: 'str'}} (--type {stratify}=str)"
+            advice = typed if stratify not in dates else f"store it as text: omit --dates {stratify}={dates[stratify]}"
             raise DeclarationError(
                 f"stratify: the column {stratify!r} is {stored[stratify]}, and classes are text, integers or bools. "
-                f"Name another column, or declare its type: types={{{stratify!r}: 'int64'}} (--type {stratify}=int64)."
+                f"Name another column, or {advice}."
             )
         field = LABEL if stratify == label else stratify
         making, strata, splits = module.stratified(common, field, making)

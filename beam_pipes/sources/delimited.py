@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from beam_pipes.sources.byte_stream import LATIN_1
 from beam_pipes.sources.lines import Span, line_starts
 
@@ -95,9 +93,9 @@ class Dialect:
             return None
         if has_returns and "\r" in (text := text.replace("\r\n", "\n")):
             return None
-        marks = np.frombuffer(data, np.uint8)
-        marks = marks[(marks == 10) | (marks == ord(self.delimiter))]
-        if len(marks) % width or (marks == 10).sum() * width != len(marks) or (marks[width - 1 :: width] != 10).any():
+        delimiter = self.delimiter.encode()
+        marks = data.translate(None, bytes(range(256)).translate(None, b"\n" + delimiter))
+        if marks != (delimiter * (width - 1) + b"\n") * data.count(b"\n"):
             return None
         if width == 1 and (text.startswith("\n") or "\n\n" in text):
             return None  # blank lines are no rows

@@ -128,16 +128,19 @@ def digests_of_values(values: Sequence[object], *, file: str, first: int) -> byt
 
 def digests_of_table(table: Table, *, file: str, first: int) -> bytes:
     """`digests_of_values` of the rows of a table, column by column."""
-    cells = []
-    for name in sorted(table.columns):
-        values = table.values(name)
-        try:
-            written = map(repr, [item if type(item) in _WRITTEN_ALIKE else _plain(item) for item in values])
-            cells.append([f"({name!r}, {item})" for item in written])
-        except Exception:
-            return digests_of_values(table.rows(), file=file, first=first)
-    rows = map(", ".join, zip(*cells, strict=True)) if cells else [""] * len(table)
-    return b"".join([content_digest(f"[{row}]".encode("utf-8", "surrogatepass")) for row in rows])
+    columns, plain = [], _WRITTEN_ALIKE
+    names = sorted(table.columns)
+    try:
+        for name in names:
+            values = table.values(name)
+            columns.append(values if plain.issuperset(map(type, values)) else [*map(_plain, values)])
+        # One format for all rows, at half the time of their cells one by one: "[('a', %r), ('b', %r)]".
+        row = "[" + ", ".join(f"({name!r}, ".replace("%", "%%") + "%r)" for name in names) + "]"
+        written = [*map(row.__mod__, zip(*columns, strict=True))] if names else ["[]"] * len(table)
+    except Exception:
+        return digests_of_values(table.rows(), file=file, first=first)
+    sha256 = hashlib.sha256
+    return b"".join([sha256(each.encode("utf-8", "surrogatepass")).digest()[:DIGEST_BYTES] for each in written])
 
 
 def content_of_value(value: Record) -> bytes:

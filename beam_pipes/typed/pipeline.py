@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from numpy.random.bit_generator import ISeedSequence
 
 from beam_pipes.engine.graph import Produced, Signature, check_signature, describe
 from beam_pipes.engine.records import Left, RecordContext, current_context, set_context
@@ -209,19 +208,26 @@ class Pipeline(abc.ABC):
         self.__dict__.update(state)
 
 
-class _RecordSeed(ISeedSequence):
-    """A record's key as Philox's own: a third of the time of `Philox(key=...)`, which also seeds what it replaces."""
+@functools.cache
+def _record_seed() -> Callable[[bytes], np.random.SeedSequence]:
+    # NumPy's random numbers take 13 ms to import, and few commands draw any.
+    from numpy.random.bit_generator import ISeedSequence
 
-    def __init__(self, record_key: bytes) -> None:
-        self._record_key = record_key
+    class RecordSeed(ISeedSequence):
+        """A record's key as Philox's own: it takes a third of the time of `Philox(key=...)`, which seeds twice."""
 
-    def generate_state(self, n_words: int, dtype: npt.DTypeLike = np.uint32) -> np.ndarray:
-        return np.frombuffer(self._record_key, dtype=np.dtype(dtype).newbyteorder("<"), count=n_words).astype(dtype)
+        def __init__(self, record_key: bytes) -> None:
+            self._record_key = record_key
+
+        def generate_state(self, n_words: int, dtype: npt.DTypeLike = np.uint32) -> np.ndarray:
+            return np.frombuffer(self._record_key, dtype=np.dtype(dtype).newbyteorder("<"), count=n_words).astype(dtype)
+
+    return RecordSeed  # type: ignore[return-value]
 
 
 def generator_of(record_key: bytes) -> np.random.Generator:
     """The generator for one call of a stage, which `record_key` identifies."""
-    return np.random.Generator(np.random.Philox(_RecordSeed(record_key)))  # type: ignore[arg-type]
+    return np.random.Generator(np.random.Philox(_record_seed()(record_key)))
 
 
 def _called_directly(transform: Callable[..., object]) -> Callable[..., object]:

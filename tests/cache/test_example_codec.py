@@ -379,3 +379,24 @@ def test_protos_and_bytes_are_records_too() -> None:
         SpecError, match='expected kind "example" with a spec, "proto" with a message class, or "bytes"'
     ):
         codec_for("example")
+
+
+@pytest.mark.parametrize("count", [0, 1, 31, 32, 300])
+@given(data=st.data())
+@settings(max_examples=15, deadline=None)
+def test_columns_are_encoded_as_their_rows_are(count, data):
+    dtypes = data.draw(st.lists(st.sampled_from(["bool", "int8", "int64", "float32", "float64", "str"]), min_size=1))
+    lengths = np.random.default_rng(data.draw(st.integers(0, 9)))
+    columns = {}
+    for number, dtype in enumerate(dtypes):
+        numbers = lengths.integers(0, 100, count)
+        texts = ["é" * int(size) for size in numbers]
+        columns[f"f{number}"] = texts if dtype == "str" else (numbers % 2 if dtype == "bool" else numbers).astype(dtype)
+    codec = ExampleCodec(ExampleSpec({name: FeatureSpec(dtype) for name, dtype in zip(columns, dtypes, strict=True)}))
+    values = [column if isinstance(column, list) else column.tolist() for column in columns.values()]
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
+
+    payloads, index = codec.encode_columns(columns)
+
+    assert [*zip(payloads, index, strict=True)] == [codec.encode_indexed(row) for row in rows]
+    assert (payloads, index) == codec.encode_all(rows)

@@ -84,6 +84,11 @@ def test_a_date_may_be_the_label() -> None:
         ("n=days", "the column 'n' is int64, and dates are text.* Omit it from --dates"),
         ("when=days --type when=skip", "the column 'when' has the type 'skip' too. Omit it from --type or --dates."),
         ("when=days --split-by-time when:a=2024,b", "the column 'when' is str, and the ends are numbers: 2024."),
+        ("when=days --split-by-time when:a=May,b", "the ends of splits by 'when' should be .* ISO 8601, .*found 'May'"),
+        (
+            "when=days --stratify when --split a=0.5,b=0.5",
+            "'when' is float64, .*store it as text: omit --dates when=days",
+        ),
         (
             "other=days",
             "'other' should hold dates or times in ISO 8601.*found str: '29/02/2024'.*omit --dates other=days",

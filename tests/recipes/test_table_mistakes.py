@@ -393,3 +393,37 @@ def test_no_float_rounds_a_whole_number(dtype: str) -> None:
         said = told("a.csv", "--type", f"n={dtype}")
         assert f"the column 'n' is {dtype}, which does not hold 16777217: it would become" in said
         assert "Declare a different type (--type n=float64)" in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# by Ann, v1, 2024\na,b,c\n1,x,3\n2,y,4\n",
+        "# one,two\n#a,b\n1,x\n2,y\n",
+        "# of the shop, Cologne\na,b\nx,y\nu,v\n",
+    ],
+    ids=["numbers below", "two comments", "only text"],
+)
+def test_a_comment_of_as_many_fields_as_the_header_is_asked_about(text: str) -> None:
+    Path("a.csv").write_text(text)
+    message = told("a.csv")
+    assert "found a comment: '# " in message and "second row seems to name them: " in message, message
+    assert "sed '/^#/d' FILE > NEW. If the first row does name them, take its # away" in message, message
+
+
+@pytest.mark.parametrize("text", ["#a,b\n1,x\n2,y\n", "# a,b\n1,x\n2,y\n", "#a,b\nx,y\nu,v\n", "#a,b\n1,2\n"])
+def test_a_header_that_begins_with_a_number_sign_is_one(text: str) -> None:
+    Path("a.csv").write_text(text)
+    assert [name.strip("# ") for name in row_files.sampled("a.csv", "csv").__next__().columns] == ["a", "b"]
+    assert table("a.csv").names["types"].keys() == {text.split(",")[0], "b"}
+
+
+def test_a_cache_is_no_input() -> None:
+    Path("raw").mkdir()
+    Path("raw/a.csv").write_text(BEES)
+    built(table("raw/a.csv"))
+    message = told("cache")
+    assert "cache' is a cache, which beam-pipes has built, and not raw data. Look at it (beam-pipes inspect " in message
+    assert message.endswith("to build another one, name the files that it was built from."), message
+    Path("cache").rename("raw/old")
+    assert "name the other files by a glob, such as '" in told("raw") and "/raw/*.csv'" in told("raw")
