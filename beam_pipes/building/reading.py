@@ -135,14 +135,10 @@ def unparsable(row: BadRecord) -> StageError:
     """The error for a bad row where none is allowed."""
     column = re.match(r"column '(.+?)': expected", str(row.error))
     other = "" if column is None else f"declare a different type of the column (--type {column[1]}=str), "
-    remedy = (
-        f" Repair the input, {other}or allow bad records with on_error='dead_letter' (--on-error dead_letter: kept for "
-        "a replay) or on_error='drop' (--on-error drop)."
-    )
-    if re.search(r"JSON array, .* FILE > NEW$", without_stop(row.error)):  # the "record" is the whole file
-        remedy = ""
     error = StageError(
-        f"the source cannot parse record {row.record_id!r}: {without_stop(row.error)}.{remedy}",
+        f"the source cannot parse record {row.record_id!r}: {without_stop(row.error)}. Repair the input, {other}or "
+        "allow bad records with on_error='dead_letter' (--on-error dead_letter: kept for a replay) or on_error='drop' "
+        "(--on-error drop).",
         stage=SOURCE,
         record=row.record_id,
     )

@@ -109,7 +109,7 @@ MISTAKES = [
     ),
     (
         "tokens array.json --tokenizer tok",
-        r"found '\[\{\"text\": \"to be\"\}\]'. The file is a JSON array, .* jq -c '\.\[\]' FILE > NEW\.$",
+        r"found '\[\{\"text\": \"to be\"\}\]'. The file is a JSON array, .* jq -c '\.\[\]' FILE > NEW\.",
     ),
     (
         "tokens a.jsonl --text-field content --tokenizer tok --eos-token <eos>",
