@@ -37,7 +37,7 @@ QUICK_DISK := $(VENV)/quick_disk.so
 STUBS := beam_pipes/transforms/fn/__init__.pyi
 DEMO_DIR ?= .demo/python_source
 
-.PHONY: install browser slurm demo test-tools test pythons lint docs bench gpu clean
+.PHONY: install browser slurm jq demo test-tools test pythons lint docs bench gpu clean
 install: $(STAMP) $(STUBS) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(BOOT_STAMP) $(AZURITE_STAMP)
 
 $(STAMP): setup.py pyproject.toml constraints.txt
@@ -113,12 +113,16 @@ slurm:
 	    { $(SUDO) apt-get update -qq && $(SUDO) env DEBIAN_FRONTEND=noninteractive \
 	      apt-get install -qq --yes --no-install-recommends slurmctld slurmd slurm-client; }
 
+# What messages tell people to convert JSON with, for the tests that follow their advice.
+jq:
+	command -v jq > /dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq --yes --no-install-recommends jq; }
+
 demo: $(STAMP)
 	$(BIN)/beam-pipes build examples.python_source:declaration --to $(DEMO_DIR)
 	$(BIN)/python -m examples.load_batches $(DEMO_DIR)
 
 # What the tests take beside `install`.
-test-tools: install $(SEQIO_STAMP) $(DALI_STAMP) $(TORCHTITAN_STAMP) $(FLINK_STAMP) $(QUICK_DISK) browser slurm
+test-tools: install $(SEQIO_STAMP) $(DALI_STAMP) $(TORCHTITAN_STAMP) $(FLINK_STAMP) $(QUICK_DISK) browser slurm jq
 
 test: test-tools
 	$(BIN)/python -m compileall -q -j 0 $(OURS)
