@@ -246,7 +246,7 @@ def check_no_annotations(root: str, found: MediaFiles) -> None:
     for name in found.other_names:
         parent, _, stem = os.path.splitext(name)[0].rpartition("/")
         path, kind = os.path.join(root, name), ""
-        if name.endswith(".json") and not is_remote(root):
+        if name.endswith(".json") and stem not in stems and not is_remote(root):  # one beside each image is not COCO's
             with contextlib.suppress(OSError), open(path, "rb") as file:
                 head = file.read(1 << 16)
                 file.seek(max(0, os.path.getsize(path) - len(head)))
