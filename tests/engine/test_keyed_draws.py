@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 from function_stages import Listed, Stage, run
@@ -16,6 +18,7 @@ from beam_pipes.typed import (
     Input,
     Output,
 )
+from beam_pipes.typed.pipeline import generator_of
 
 
 class TestDraws:
@@ -47,3 +50,12 @@ class TestDraws:
 
         assert len({nested(), nested(seed=1), nested(epoch=1)}) == 3
         assert nested(seed=1) == nested(seed=1)
+
+
+def test_generators_can_be_pickled_and_copied() -> None:
+    """A stage may pass its generator to another process."""
+    drawn = generator_of(b"k" * 16).random(4).tolist()
+    generator = generator_of(b"k" * 16)
+
+    for again in (pickle.loads(pickle.dumps(generator)), copy.deepcopy(generator), generator):
+        assert again.random(4).tolist() == drawn
