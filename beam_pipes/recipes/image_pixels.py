@@ -32,7 +32,7 @@ from beam_pipes.transforms.image_files import MAX_PIXELS, decode
 Pixels = npt.NDArray[np.uint8]
 
 #: The suffixes of masks: formats that keep each number.
-MASK_SUFFIXES = (".png", ".tif", ".tiff", ".bmp")
+MASK_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".gif")
 # What Pillow calls pixels that are one number, and the dtype that holds them.
 _DTYPES = {"1": "uint8", "L": "uint8", "P": "uint8", "I;16": "uint16", "I;16B": "uint16"}
 

@@ -30,7 +30,10 @@ from beam_pipes.sources.tar import has_field
 from beam_pipes.storage.local import is_remote
 from beam_pipes.transforms.manifest_rows import ManifestRows, Row, rows_of_manifest
 
-IMAGE_SUFFIXES = (".avif", ".bmp", ".heic", ".heif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+IMAGE_SUFFIXES = (
+    *(".apng", ".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jpe", ".jpeg", ".jpg"),
+    *(".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp"),
+)
 #: Fields that name the picture, that are its label, and its split; the first that the rows have is used.
 IMAGE_FIELDS = ("file_name", "filename", "image", "image_path", "path", "file", "image_id", "img", "id_code", "id")
 LABEL_FIELDS = ("label", "class", "cls", "category")
@@ -104,6 +107,13 @@ class RowsFound(NamedTuple):
             )
         texts = {path: str(value).strip() for path, value in labels.items()}
         if all(each.isdecimal() for each in texts.values()):
+            spellings: dict[int, str] = {}
+            for path, text in texts.items():
+                if spellings.setdefault(int(text), text) != text:
+                    raise DeclarationError(
+                        f"the labels {spellings[int(text)]!r} and {text!r} (of {path!r}) are one number. If they are "
+                        f"one class, write both alike; if they are two, write names: c{text}."
+                    )
             return None
         odd = next((path for path, value in labels.items() if isinstance(value, list | dict)), None)
         if odd is None and not named and all(map(_is_number, texts.values())):

@@ -52,6 +52,7 @@ from beam_pipes.recipes.media_files import (
     are_archives,
     at_depth,
     check_neighbours,
+    count_other_folders,
     field_of_samples,
     files_of,
     first_sample,
@@ -415,12 +416,9 @@ def images(
             if given is None and not is_number:
                 module.use("beam_pipes.recipes", "class_of")
                 of = call("stage", Code("class_of"), label_field=label_field, class_folder=class_folder)
-                is_folders = label_field is None and class_folder is None
-                kind, home = (
-                    ("Folders", "beam_pipes.recipes.images")
-                    if is_folders
-                    else ("Vocabulary", "beam_pipes.transforms.analyzers")
-                )
+                kind, home = "Vocabulary", "beam_pipes.transforms.analyzers"
+                if label_field is None and class_folder is None:
+                    kind, home = "Folders", "beam_pipes.recipes.images"
                 module.assign("classes", call(kind, "classes", of=of, split=Code("None")), home)
                 names, analyzers = Code("classes.result"), [Code("classes")]
     else:
@@ -550,6 +548,8 @@ def _assign_folders(
         for split in layout.splits
     }
     module.assign("source", readers or call("Files", root, pattern=patterns, **notes))
+    if label:
+        count_other_folders(module.left_out, layout, inside, found.other_names)
     return layout.classes, layout.above + 1 if layout.above else None
 
 

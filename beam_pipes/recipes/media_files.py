@@ -154,6 +154,25 @@ def layout_of(folders: Iterable[str], *, has_splits: bool = True) -> Layout:
     return Layout(above, [], others)
 
 
+def count_other_folders(
+    left_out: dict[str, int], layout: Layout, inside: Iterable[Sequence[str]], other_names: Iterable[str]
+) -> None:
+    """Counts files in folders that lie beside classes and hold no image by the folder instead of by suffix.
+
+    `inside` are the folders of each image, `left_out` what is counted so far: `{".jp2": 2}` becomes
+    `{"in 'bird', a folder without images": 2}`.
+    """
+    depth = (layout.splits[0].count("/") + 1 if layout.splits else 0) + layout.above
+    beside = {tuple(folders[:depth]) for folders in inside}
+    for name in other_names:
+        folders = folders_of(name)
+        if tuple(folders[:depth]) in beside and folders[depth:] and folders[depth] not in layout.classes:
+            suffix, what = PurePosixPath(name).suffix.lower(), f"in {folders[depth]!r}, a folder without images"
+            left_out[suffix], left_out[what] = left_out[suffix] - 1, left_out.get(what, 0) + 1
+            if not left_out[suffix]:
+                del left_out[suffix]
+
+
 def _repeats(deeper: Mapping[str, set[str]], top: str) -> bool:
     """Whether all folders in one folder also occur in others."""
     return deeper[top] <= set().union(*(inside for other, inside in deeper.items() if other != top))

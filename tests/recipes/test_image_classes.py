@@ -225,3 +225,27 @@ def test_commands_and_reports_show_the_names_of_classes() -> None:
     assert "--classes should be different names, such as cat,dog, or a file of them; got 'cat,,dog'." in str(
         printed.exception
     )
+
+
+@pytest.mark.parametrize("root", ["pets", "in/pets", "train"])
+def test_folders_without_images_are_counted_by_their_names(root: str) -> None:
+    pets("cat/1.png", "dog/1.png", root=root)
+    for name in ("bird/1.jp2", "bird/old/2.jp2", "cat/1.txt", "LICENSE.txt"):
+        (Path(root) / name).parent.mkdir(parents=True, exist_ok=True)
+        (Path(root) / name).write_bytes(b"-")
+
+    recipe = images(root.split("/")[0] if root != "train" else ".")
+
+    assert recipe.left_out == {".txt": 2, "in 'bird', a folder without images": 2}
+
+
+def test_labels_that_are_one_number_in_two_spellings_are_refused(tmp_path: Path) -> None:
+    pets("1.png", "2.png")
+    Path("pets/metadata.csv").write_text("file_name,label\n1.png,007\n2.png,7\n")
+
+    with pytest.raises(
+        DeclarationError, match=r"the labels '007' and '7' \(of '2.png'\) are one number. If they are one"
+    ):
+        images("pets")
+    Path("pets/metadata.csv").write_text("file_name,label\n1.png,01\n2.png,00\n")
+    assert [int(each["label"]) for each in built(images("pets"))["train"]] == [1, 0]

@@ -176,7 +176,7 @@ def test_directories_without_classes_or_images_are_refused() -> None:
     ):
         images("mixed")
     assert "label" not in images("mixed", label=False).declaration().features
-    with pytest.raises(DeclarationError, match="there are no images in 'none'; known are .avif, .bmp, .heic, .heif, "):
+    with pytest.raises(DeclarationError, match="there are no images in 'none'; known are .apng, .avif, .bmp, .gif, "):
         images("none")
     with pytest.raises(
         DeclarationError, match="'absent' should be a directory of images, but does not exist. Name one directory of"
@@ -191,3 +191,30 @@ def test_directories_without_classes_or_images_are_refused() -> None:
 def test_pixels_survive_png() -> None:
     pixels = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
     assert decoded_image(encoded_image(pixels, "png")).tolist() == pixels.tolist()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "kind", "mode"),
+    [
+        ("gif", "GIF", "P"),
+        ("jfif", "JPEG", "RGB"),
+        ("jpe", "JPEG", "L"),
+        ("JFIF", "JPEG", "CMYK"),
+        ("apng", "PNG", "RGBA"),
+        ("ppm", "PPM", "RGB"),
+        ("pgm", "PPM", "L"),
+        ("pbm", "PPM", "1"),
+        ("pnm", "PPM", "RGB"),
+    ],
+)
+def test_suffixes_that_are_rare(suffix: str, kind: str, mode: str) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 12, 4), np.uint8)
+    pixels[..., 3] = 255
+    Path("pets/cat").mkdir(parents=True)
+    Image.fromarray(pixels).convert("RGB").convert(mode).save(f"pets/cat/1.{suffix}", kind)
+
+    [example] = built(images("pets"))["train"]
+
+    assert example["path"] == f"cat/1.{suffix}"
+    right = np.asarray(Image.open(io.BytesIO(example["image"])).convert("RGB"))
+    assert np.abs(decoded_image(example["image"]).astype(int) - right).max() <= (mode == "CMYK")
