@@ -22,6 +22,7 @@ from beam_pipes.recipes.row_files import format_of
 from beam_pipes.recipes.texts import FEATURE, LOSS_WEIGHTS
 from beam_pipes.recipes.written import spelled
 from beam_pipes.runners.progress import counted
+from beam_pipes.transforms.chat import UNWRITTEN
 
 if TYPE_CHECKING:
     from beam_pipes.report.language import Tokenizer
@@ -78,7 +79,10 @@ def tokens_command(
             about=about,
             vocabulary=lambda: open_tokenizer(given["tokenizer"]),
             row_length=pack_length,
-            summary=lambda cache, declaration: forecast_of_packing(cache, declaration, pack_length),
+            summary=lambda cache, declaration: [
+                *_unwritten(cache),
+                *forecast_of_packing(cache, declaration, pack_length),
+            ],
         )
     except BeamPipesError as error:
         dropping = {f"--{name.replace('_', '-')}": given.get(name) for name in _DROPPING}
@@ -250,6 +254,14 @@ def _clipped(cache: Cache) -> int:
     """The number of samples that `audio_example` clipped."""
     statistics = Account.from_json(cache.manifest.accounting).statistics()
     return sum(each.count for each in statistics if isinstance(each, Counter) and each.name.endswith(CLIPPED))
+
+
+def _unwritten(cache: Cache) -> list[str]:
+    """`left out by the chat template: 12 reasoning, 1 messages of developer`."""
+    statistics = Account.from_json(cache.manifest.accounting).statistics()
+    found = {each.name.partition(UNWRITTEN)[2]: each.count for each in statistics if isinstance(each, Counter)}
+    lines = [f"{count:,} {what}" for what, count in sorted(found.items()) if what]
+    return [f"{UNWRITTEN}{', '.join(lines)}"] if lines else []
 
 
 def _duration(secs: float) -> str:

@@ -332,7 +332,7 @@ def chat(
         module.use("pathlib", "Path")
         text = Code(f'{call("Path", os.fspath(template)).text}.read_text(encoding="utf-8")')
     # A missing field of messages is left to the stage, which recognizes other shapes of conversations by name.
-    stored, also = _stored(keep, common.by), [field, tools_field]
+    stored, also = [("tools_field (--tools-field)", tools_field), *_stored(keep, common.by)], [field]
     asked = fields_asked_about(tokenizer, template)
     _assign_source_of_fields(module, common, files, kind, stored, delimiter, also=also, beside=asked)
     nulls = True if kind == "parquet" else None

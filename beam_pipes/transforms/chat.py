@@ -19,7 +19,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,10 +48,14 @@ from beam_pipes.transforms.chat_templates import (
     listed,
     refuse_beside,
     refuse_other_shapes,
+    refuse_parts,
     require_assistant,
     require_roles,
     require_written,
     strings_in,
+    texts_in,
+    trained_spans,
+    unwritten,
 )
 from beam_pipes.typed import count, drop, stage
 
@@ -61,6 +65,8 @@ if TYPE_CHECKING:
 __all__ = ["ChatTemplate", "chat_tokens", "conversation_text", "fields_asked_about", "spoken_text"]
 
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
+#: The counters of what a template does not write begin like this, after the name of the stage.
+UNWRITTEN = "left out by the chat template: "
 # An answer that occurs in no template or conversation.
 _PROBE = "\ue0f0\ue0f1\ue0f2"
 # The variables that each template is given.
@@ -187,9 +193,9 @@ class ChatTemplate:
         text, spans = self.render(messages, tools=tools), []
         for at, message in enumerate(messages):
             if message.get("role") == "assistant":
-                after = self.render(messages[: at + 1], tools=tools)
-                start = self._start(messages, at, tools, after)
-                if start is None or not text.startswith(after):
+                after = self._tried(messages[: at + 1], tools)
+                start = None if after is None else self._start(messages, at, tools, after)
+                if after is None or start is None or not text.startswith(after):
                     raise TaskError(
                         f"the template writes message {at} otherwise once others follow, so what the assistant said "
                         "there has no fixed place in the text. Put {% generation %} and {% endgeneration %} around it "
@@ -232,13 +238,20 @@ class ChatTemplate:
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
         """(ids, mask): int32 and uint8 of equal length; 1 on the assistant's words, or only those of its last turn.
 
-        `field`: where records hold the messages, for errors that say how to convert them.
+        Answers whose `weight` is 0, or whose `train` or `loss` is false, have 0. `field`: where records hold the
+        messages, for errors that say how to convert them. In a stage, what the template leaves out is counted.
         """
         mark = ""
         if self.special_as_text:
             messages, tools, mark = self._broken(messages, tools)
-        text, spans = self.spans(messages, tools=tools)
+        try:
+            text, spans = self.spans(messages, tools=tools)
+        except TaskError as error:
+            if type(error.__cause__).__name__ != "TemplateError":  # which the template itself raises
+                refuse_parts(messages, field, None)
+            raise
         require_written(messages, self._template_for(tools).source, text, field)
+        self._count_unwritten(messages, tools, text)
         if not self._writes_answers:
             self._require_answers(messages, tools, text, field)
         with panics_as_errors():
@@ -248,9 +261,20 @@ class ChatTemplate:
         if mark:
             ids, offsets = self._mended(text, ids, offsets, mark)
         mask = np.zeros(len(ids), np.uint8)
+        spans = trained_spans(messages, text, spans, field)
         for start, end in spans[-1:] if only_last else spans:
             mask[(offsets[:, 0] < end) & (offsets[:, 1] > start)] = 1
         return ids, mask
+
+    def _count_unwritten(self, messages: Sequence[Message], tools: Sequence[object] | None, text: str) -> None:
+        def writes(at: int) -> bool:
+            tried = self._tried([*messages[:at], {**messages[at], "content": _PROBE}, *messages[at + 1 :]], tools)
+            return tried is None or _PROBE in tried
+
+        for what in unwritten(messages, text, writes):
+            count(f"{UNWRITTEN}{what}")
+        if tools and "tools" not in self._template_for(tools).source:
+            count(f"{UNWRITTEN}tools", len(tools))
 
     @functools.cached_property
     def _writes_answers(self) -> bool:
@@ -267,9 +291,14 @@ class ChatTemplate:
         probed = [{**message, "content": _PROBE} if at in answers else message for at, message in enumerate(messages)]
         if answers and (tried := self._tried(probed, tools)) is not None and _PROBE not in tried:
             at, answer = next(iter(answers.items()))
+            parts = [{**message, "content": [{"type": "text", "text": _PROBE}]} for message in messages]
+            advice = "Give the template of this chat model (--chat-template)."
+            if (tried := self._tried(parts, tools)) is not None and _PROBE in tried:
+                program = f'.{field} |= map((.content | strings) |= [{{type: "text", text: .}}])'
+                advice = f"It writes lists of parts. Convert the file first: jq -c '{program}' FILE > chat.jsonl"
             raise TaskError(
                 f"expected the chat template to write the assistant's words, such as {answer!r:.60} of message {at} of "
-                f"the field {field!r}, found {text!r:.80}. Give the template of this chat model (--chat-template).",
+                f"the field {field!r}, found {text!r:.80}. {advice}",
                 field=field,
             )
 
@@ -382,7 +411,7 @@ def chat_tokens(
     Args:
         chat: tokenizer and template.
         field: where the messages are: a list of dicts with `role` and `content`, or the same as JSON text.
-        tools_field: where the descriptions of tools are, likewise.
+        tools_field: where the descriptions of tools are, likewise; a record without it has no tools.
         only_last: train on the last turn of the assistant only.
         max_tokens: longer conversations are dropped as `too_long`. Those in which the assistant says nothing, or one
             of whose answers is null without a tool call, are dropped as `no_answer`.
@@ -552,19 +581,7 @@ def spoken_text(
         found = _conversation(record, field, tools_field, drop_nulls=drop_nulls)
     except TaskError:
         return None
-    return "\n".join(_texts_in(found)) or None
-
-
-def _texts_in(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, each in value.items():
-            if key not in ("role", "type"):
-                yield from _texts_in(each)
-    elif isinstance(value, Sequence):
-        for each in value:
-            yield from _texts_in(each)
+    return "\n".join(texts_in(found)) or None
 
 
 def _conversation(
@@ -575,7 +592,7 @@ def _conversation(
     value = field_of(record, field, what="a list of messages", option="--text-field")
     messages = listed(value, field, what="messages", drop_nulls=drop_nulls)
     require_roles(messages, field, record)
-    if tools_field is None:
+    if tools_field is None or not isinstance(record, Mapping):
         return messages, []
-    value = field_of(record, tools_field, what="a list of tools", option="--tools-field")
-    return messages, listed(value, tools_field, what="tools", drop_nulls=drop_nulls)
+    there = [record[tools_field]] if tools_field in record else values_at(record, tools_field)
+    return messages, listed(there[0] if there else None, tools_field, what="tools", drop_nulls=drop_nulls)

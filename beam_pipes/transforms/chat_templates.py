@@ -147,6 +147,19 @@ def strings_in(value: object) -> Iterator[str]:
             yield from strings_in(item)
 
 
+def texts_in(value: object) -> Iterator[str]:
+    """The texts of messages and tools, without roles, types and keys."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            if key not in ("role", "type"):
+                yield from texts_in(each)
+    elif isinstance(value, Sequence):
+        for each in value:
+            yield from texts_in(each)
+
+
 def _unmarked(marked: str, marks: tuple[str, str]) -> tuple[str, list[tuple[int, int]]]:
     """The text without marks, and the ranges that they enclosed."""
     pieces, spans, length = [], [], 0
@@ -183,7 +196,9 @@ class Shape(NamedTuple):
         return {self.question, self.answer} | ({self.also} if self.also else set())
 
     def program(self, record: Mapping[str, object]) -> str | None:
-        """The `jq` program that converts such records; None if the answer is a whole conversation."""
+        """The `jq` program that converts such records, and leaves their other fields; None if the answer is a whole
+        conversation.
+        """
         question, answer = f".{self.question}", f".{self.answer}"
         if _are_messages(record[self.answer]):
             if not _are_messages(record[self.question]) and record[self.answer][0].get("role") != "assistant":  # type: ignore[index]
@@ -194,7 +209,20 @@ class Shape(NamedTuple):
             if self.context is not None:
                 question = f'([{question}, .{self.context} // ""] | map(select(. != "")) | join("\\n\\n"))'
             question = f'[{{role: "user", content: {question}}}]'
-        return f"{{messages: ({question} + {answer})}}"
+        before, also = "", ", ".join(f".{name}" for name in (self.question, self.context, self.answer) if name)
+        if self.context == "input":  # Alpaca's rows may have a system prompt and earlier turns, as pairs
+            before, also = f"{_system_first()} + {_HISTORY} + ", f"{also}, .system, .history"
+        # Of ratings (KTO), what was rated bad is not to be imitated.
+        chosen = "select(.label) | " if isinstance(record.get("label"), bool) else ""
+        return f"{chosen}.messages = ({before}{question} + {answer}) | del({also})"
+
+
+_HISTORY = '((.history // []) | map([{role: "user", content: .[0]}, {role: "assistant", content: .[1]}]) | add // [])'
+
+
+def _system_first(field: str = "system") -> str:
+    """`jq` for the system prompt in a field as a list of messages, empty where a record has none."""
+    return f'(if (.{field} // "") != "" then [{{role: "system", content: .{field}}}] else [] end)'
 
 
 #: Name → records of another shape than messages.
@@ -219,28 +247,42 @@ def _are_messages(value: object) -> bool:
     )
 
 
+# Messages that answer others in another field, or are not to be imitated.
+_NOT_ALONE = ("rejected", "rejected_messages", "preferred_output", "non_preferred_output")
+
+
 def refuse_other_shapes(record: object, field: str) -> None:
     """Raises `TaskError` for a record that lacks the field but has the keys of another kind of training data."""
     if not isinstance(record, Mapping) or field in record or "." in field:
         return
     for name, shape in OTHER_SHAPES.items():
         if shape.keys <= record.keys() and (program := shape.program(record)) is not None:
+            rated = " (what is rated false is left out)" if program.startswith("select") else ""
             raise TaskError(
                 f"a record should have the field {field!r} with messages, and is one of {name}: it has "
-                f"{', '.join(map(str, record))}. Convert the file first: jq -c '{program}' FILE > chat.jsonl",
+                f"{', '.join(map(str, record))}. Convert the file first{rated}: jq -c '{program}' FILE > chat.jsonl",
                 field=field,
             )
     for name, value in record.items():
-        if _are_messages(value) and name != "rejected":
+        if _are_messages(value) and name not in _NOT_ALONE:
             raise TaskError(
                 f"a record should have the field {field!r}, which is a list of messages, and has {name!r}, which is "
                 f"one. Name it: --text-field {name}",
                 field=field,
             )
+    if isinstance(record.get("text"), str):
+        raise TaskError(
+            f"a record should have the field {field!r}, which is a list of messages, and has "
+            f"{', '.join(map(str, record))}. If 'text' is to be encoded as it is, leave out --chat; if another field "
+            "holds messages, name it (--text-field).",
+            field=field,
+        )
 
 
+#: Fields whose values text cannot hold.
+MEDIA = ("audio", "audios", "image", "images", "video", "videos")
 #: Fields that belong to a conversation and stand beside its messages, whichever template writes it.
-BESIDE = ("chat_template_kwargs", "documents", "functions", "system", "tools")
+BESIDE = ("chat_template_kwargs", "documents", "functions", "system", "tools", *MEDIA)
 
 
 def refuse_beside(
@@ -272,8 +314,11 @@ def refuse_beside(
             program = '.tools = (.functions | map({type: "function", function: .})) | del(.functions)'
             advice = f"Convert the file first: jq -c '{program}' FILE > chat.jsonl; then --tools-field tools"
         elif name == "system":
-            program = f'.{field} = [{{role: "system", content: .{full}}}] + .{field} | del(.{full})'
+            program = f".{field} = {_system_first(full)} + .{field} | del(.{full})"
             advice = f"Make it the first message: jq -c '{program}' FILE > chat.jsonl"
+        elif name in MEDIA:
+            program = f"select((.{full} // []) | length == 0)"
+            advice = f"Token ids hold text alone. Leave such records out: jq -c '{program}' FILE > chat.jsonl"
         raise TaskError(
             f"the record has {full!r} beside its messages, which would be left out: {value!r:.60}. {advice}. If it is "
             f"not to be trained on: jq -c 'del(.{full})' FILE > chat.jsonl, or store it beside the tokens "
@@ -329,8 +374,7 @@ def require_roles(messages: Sequence[Message], field: str, record: object) -> No
         if {"from", "value"} <= message.keys():
             program = f".{field} |= {_SHAREGPT}"
             if isinstance(record, Mapping) and isinstance(record.get("system"), str):
-                system = 'if (.system // "") != "" then [{role: "system", content: .system}] else [] end'
-                program = f".{field} = ({system}) + (.{field} | {_SHAREGPT})"
+                program = f".{field} = {_system_first()} + (.{field} | {_SHAREGPT})"
             raise TaskError(
                 f"{found} This is the shape of ShareGPT. Convert the file first: jq -c '{program}' FILE > chat.jsonl",
                 field=field,
@@ -338,11 +382,35 @@ def require_roles(messages: Sequence[Message], field: str, record: object) -> No
         raise TaskError(f"{found} Messages are dicts with 'role' and 'content'. Rename their keys.", field=field)
 
 
-def require_written(messages: Sequence[Message], template: str, text: str, field: str) -> None:
-    """Raises `TaskError` for contents allowed by OpenAI that a template omits or writes as a Python repr."""
+def refuse_parts(messages: Sequence[Message], field: str, text: str | None) -> None:
+    """Raises `TaskError` for a list of parts as the content of a message, or only for one that `text` has as Python."""
     for at, message in enumerate(messages):
         content = message.get("content")
-        said = {} if "content" in message else {k: v for k, v in message.items() if isinstance(v, str) and k != "role"}
+        if not isinstance(content, list) or not content or (text is not None and str(content) not in text):
+            continue
+        program = (
+            'if .content | type == "array" then .content |= (map(if type == "string" then . else .text // '
+            'error("this part is no text: \\(.)") end) | join("")) else . end'
+        )
+        what, chosen = "a list of parts as its content (OpenAI's), which the template does not write as text", ""
+        others = [part.get("type") for part in content if isinstance(part, Mapping) and part.get("text") is None]
+        if others:
+            what += f". Some are no text ({', '.join(map(str, dict.fromkeys(others)))}): this leaves such records out"
+            chosen = f'select(all(.{field}[].content | arrays[]; type == "string" or .text != null)) | '
+        raise TaskError(
+            f"message {at} has {what}. Use another template, or convert the file first: "
+            f"jq -c '{chosen}.{field} |= map({program})' FILE > chat.jsonl",
+            field=field,
+        )
+
+
+def require_written(messages: Sequence[Message], template: str, text: str, field: str) -> None:
+    """Raises `TaskError` for contents allowed by OpenAI that a template omits or writes as a Python repr."""
+    refuse_parts(messages, field, text)
+    for at, message in enumerate(messages):
+        content = message.get("content")
+        has_other = content is not None or message.get("tool_calls")
+        said = {} if has_other else {k: v for k, v in message.items() if isinstance(v, str) and k != "role"}
         lost = next((key for key, value in said.items() if value.strip() and key not in ("name", "id")), None)
         if lost is not None and not any(value in text for value in said.values()):
             raise TaskError(
@@ -353,11 +421,9 @@ def require_written(messages: Sequence[Message], template: str, text: str, field
         if message.get("function_call") is not None and "function_call" not in template:
             what = "a 'function_call' (OpenAI's, before tools), which the template does not write"
             program = (
-                "if .function_call then .tool_calls = [{function: .function_call}] | del(.function_call) else . end"
+                'if .function_call then .tool_calls = [{type: "function", function: .function_call}] | '
+                "del(.function_call) else . end"
             )
-        elif isinstance(content, list) and content and str(content) in text:
-            what = "a list of parts as its content (OpenAI's), which the template writes as Python does"
-            program = 'if .content | type == "array" then .content |= (map(.text) | join("")) else . end'
         elif isinstance(content, Mapping) and str(content) in text:
             what = "an object as its content, which the template writes as Python does"
             program = 'if .content | type == "object" then .content |= (.text // tojson) else . end'
@@ -369,6 +435,72 @@ def require_written(messages: Sequence[Message], template: str, text: str, field
         )
 
 
+# What several formats call the choice whether an answer is trained on: OpenAI's, axolotl's, that of ms-swift.
+_TRAINED = ("weight", "train", "loss")
+
+
+def _is_trained(message: Message, field: str) -> bool:
+    """Whether an answer is to be trained on: not if its `weight` (OpenAI) is 0, or `train` or `loss` is false.
+
+    Raises `TaskError` for any other number.
+    """
+    given = {key: message[key] for key in _TRAINED if message.get(key) is not None}
+    for key, value in given.items():
+        if not isinstance(value, int | float) or value not in (0, 1):
+            raise TaskError(
+                f"expected the {key!r} of an answer in the field {field!r} to be 0 or 1, found {value!r:.40}. Tokens "
+                f"are trained on or not: round it first, jq -c '.{field} |= map(if .{key} then .{key} |= round else . "
+                "end)' FILE > chat.jsonl",
+                field=field,
+            )
+    return all(given.values())
+
+
+def trained_spans(
+    messages: Sequence[Message], text: str, spans: list[tuple[int, int]], field: str
+) -> list[tuple[int, int]]:
+    """The ranges of answers, empty for those that are not to be trained on."""
+    answers = [(at, message) for at, message in enumerate(messages) if message.get("role") == "assistant"]
+    wanted = [_is_trained(message, field) for _, message in answers]
+    if all(wanted):
+        return spans
+    if not any(wanted):
+        return [(0, 0)] * len(spans)
+    said = [message.get("content") for _, message in answers]
+    is_found = len(spans) == len(answers) and all(
+        not isinstance(words, str) or words.strip() in text[start:end]
+        for words, (start, end) in zip(said, spans, strict=True)
+    )
+    if not is_found:
+        at = answers[wanted.index(False)][0]
+        raise TaskError(
+            f"message {at} of the field {field!r} is not to be trained on (its weight is 0), and the chat template "
+            "does not write each answer in a range of its own. Give a template with one {% generation %} block for "
+            "each answer (--chat-template), or train on the last one alone (--only-last).",
+            field=field,
+        )
+    return [span if is_wanted else (0, 0) for span, is_wanted in zip(spans, wanted, strict=True)]
+
+
+def unwritten(messages: Sequence[Message], text: str, writes: Callable[[int], bool]) -> Iterator[str]:
+    """What the template leaves out of a text, as it may: "reasoning" for each thought, or the role of a message.
+
+    `writes`: whether it writes some content for that message, which it may change.
+    """
+    for at, message in enumerate(messages):
+        content = message.get("content")
+        if isinstance(content, str) and content.strip() and content.strip() not in text and not writes(at):
+            yield f"messages of {message['role']}"
+        thought = next((message[name] for name in _REASONING if message.get(name) is not None), None)
+        if isinstance(thought, str) and thought.strip() and thought.strip() not in text:
+            yield "reasoning"
+        calls = message.get("tool_calls")
+        for call in calls if isinstance(calls, list | tuple) else ():
+            name = (call.get("function") or call).get("name") if isinstance(call, Mapping) else None
+            if isinstance(name, str) and name not in text:
+                yield "tool calls"
+
+
 def completed(message: Message) -> dict[str, object]:
     """A message for templates: without keys with null values, and with its reasoning under the usual name."""
     kept = {key: value for key, value in message.items() if value is not None}
@@ -378,12 +510,18 @@ def completed(message: Message) -> dict[str, object]:
 
 def is_null_answer(message: Message) -> bool:
     """Whether a message is an empty one of the assistant."""
-    return message["role"] == "assistant" and not {k for k, v in message.items() if v is not None} - {"role", "name"}
+    return message["role"] == "assistant" and not {k for k, v in message.items() if v is not None} - {
+        "role",
+        "name",
+        *_TRAINED,
+    }
 
 
 def listed(value: Any, field: str, *, what: str, drop_nulls: bool) -> list[Message]:
     """A list of dicts, or its JSON; empty if it is null. `drop_nulls`: drop keys with null values, except in JSON."""
     if isinstance(value, str | bytes):
+        if not value.strip():
+            return []
         drop_nulls = False  # nulls in JSON are intentional
         try:
             value = json.loads(value)

@@ -36,7 +36,7 @@ NAMES = sorted(path.stem for path in DIRECTORY.glob("*.jinja") if "." not in pat
 #: Words of a refusal → why we refuse what `transformers` writes.
 ON_PURPOSE = {
     "otherwise once others follow": "without generation blocks, and rewritten: no mask would be right",
-    "which the template writes as Python does": "a list of parts, written as Python's repr",
+    "a list of parts as its content": "a list of parts, written as Python's repr",
     "the template does not write its": "what a message says is left out",
 }
 

@@ -676,6 +676,27 @@ def test_messages_become_tokens_with_weights_for_what_the_assistant_says(model: 
     assert "stage(chat_tokens, chat=chat, keep=" in recipe.python
 
 
+def test_what_a_template_leaves_out_is_told(model: str) -> None:
+    talk: list[dict[str, Any]] = talks()[0]["messages"]
+    said = [{"role": "developer", "content": "Be brief."}, talk[0], {**talk[1], "reasoning_content": "hm"}]
+    rows = [{"messages": said, "tools": [{"name": "add"}]}, {"messages": talk}, {"messages": talk, "tools": None}]
+    Path("a.jsonl").write_bytes(json_lines(rows))
+    Path("deaf.jinja").write_text(TEMPLATE.replace("{% else %}", "{% elif message.role == 'user' %}"))
+
+    command = (
+        f"tokens a.jsonl --chat-template deaf.jinja --tools-field tools --tokenizer {model} --to cache --workers 1"
+    )
+    printed = CliRunner().invoke(app, [*command.split(), "--no-report"])
+
+    assert printed.exit_code == 0, printed.output
+    told = "left out by the chat template: 1 messages of developer, 1 reasoning, 1 tools\n"
+    assert told in printed.output and len(Cache.open("cache")["train"]) == 3
+    with pytest.raises(
+        DeclarationError, match="tools_field .--tools-field.: none of the first 3 records has the field 't'"
+    ):
+        chat("a.jsonl", tokenizer=model, tools_field="t")
+
+
 def test_a_chat_template_comes_from_a_file_if_one_is_named(model: str) -> None:
     Path("a.jsonl").write_bytes(json_lines([{"turns": talks()[0]["messages"]}]))
     Path("loud.jinja").write_text(TEMPLATE.replace("message.content", "message.content ~ '?'"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
+import subprocess
 
 import numpy as np
 import pytest
@@ -179,7 +181,7 @@ def test_records_of_other_shapes_are_refused_by_their_names(model):
         ({"conversations": talk}, "conversations", r"0 of the field 'conversations' should have a 'role', and has "
          r"from, value\. This is the shape of ShareGPT\. Convert the file first: jq -c '\.conversations \|= map"),
         ({"instruction": "q", "input": "", "output": "a"}, "messages", r"is one of instructions \(Alpaca\): it has "
-         r"instruction, input, output\. Convert the file first: jq -c '\{messages: .*' FILE > chat\.jsonl"),
+         r"instruction, input, output\. Convert the file first: jq -c '\.messages = .*' FILE > chat\.jsonl"),
         ({"prompt": "q", "completion": "a"}, "messages", r"of prompts and completions: it has prompt, completion"),
         ({"prompt": "q", "chosen": "a", "rejected": "b"}, "messages", r"is one of preferences: it has prompt, chosen"),
         ({"question": "q", "answer": "a"}, "messages", r"is one of questions and answers"),
@@ -197,9 +199,12 @@ def test_what_converts_other_shapes_keeps_questions_roles_and_the_words_of_the_s
     talk = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]
     for record, words in [
         ({"instruction": "q", "context": None, "response": "a"}, r"\(Dolly\).*\.context // \"\".*: \.response"),
-        ({"prompt": [user], "completion": [assistant]}, r"'\{messages: \(\.prompt \+ \.completion\)\}'"),
+        (
+            {"prompt": [user], "completion": [assistant]},
+            r"'\.messages = \(\.prompt \+ \.completion\) \| del\(\.prompt, \.completion\)'",
+        ),
         ({"prompt": [user], "chosen": "a", "rejected": "b"}, r"\(\.prompt \+ \[\{role: \"assistant\", "),
-        ({"prompt": "q", "chosen": [assistant], "rejected": []}, r"content: \.prompt\}\] \+ \.chosen\)\}"),
+        ({"prompt": "q", "chosen": [assistant], "rejected": []}, r"content: \.prompt\}\] \+ \.chosen\) \| del"),
         ({"prompt": "q", "chosen": TALKS[0], "rejected": TALKS[0]}, r"Name it: --text-field chosen"),
         ({"rejected": TALKS[0], "chosen": TALKS[0]}, r"Name it: --text-field chosen"),
         ({"messages": talk}, r"\{human: \"user\", gpt: \"assistant\", observation: \"tool\"\}"),
@@ -212,6 +217,88 @@ def test_what_converts_other_shapes_keeps_questions_roles_and_the_words_of_the_s
     ]:
         with pytest.raises(TaskError, match=words):
             chat_tokens([record], chat=chat)
+
+
+@pytest.mark.parametrize(
+    ("record", "messages"),
+    [
+        ({"instruction": "q", "input": "", "output": "a", "id": 7}, "user q, assistant a"),
+        ({"instruction": "q", "output": "a", "input": "x", "system": "s", "history": [["h", "i"], ["j", "k"]]},
+         "system s, user h, assistant i, user j, assistant k, user q\n\nx, assistant a"),
+        ({"prompt": "q", "completion": "a", "label": True}, "user q, assistant a"),
+        ({"prompt": "q", "completion": "a", "label": False}, ""),
+        ({"messages": TALKS[0], "system": "s"}, "system s, user 2+2?, assistant It is 4."),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "q"}, "r"]}, TALKS[0][1]]},
+         "user qr, assistant It is 4."),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}, {"text": "q"}]}, TALKS[0][1]]}, ""),
+        ({"messages": TALKS[0], "images": ["a.png"]}, ""),
+        ({"messages": TALKS[0], "images": [], "functions": [{"name": "f"}]}, "user 2+2?, assistant It is 4."),
+    ],
+)  # fmt: skip
+def test_programs_that_errors_advise_lose_nothing(model, record, messages, tmp_path):
+    """Other fields stay; records are left out only where the message says so. Of `system` there may be null."""
+    chat = ChatTemplate(model[0], template=CHATML)
+    with pytest.raises(TaskError) as caught:
+        chat_tokens([record], chat=chat)
+    program = re.search(r"jq -c '([^']+)' FILE", str(caught.value))[1]
+    records = [record, {**record, "system": None, "id": 8}]
+    given = "".join(json.dumps(each) + "\n" for each in records)
+
+    ran = subprocess.run(["jq", "-c", program], input=given, capture_output=True, text=True, timeout=60, check=True)
+
+    made = [json.loads(line) for line in ran.stdout.splitlines()]
+    texts = [", ".join(f"{each['role']} {each['content']}" for each in one["messages"]) for one in made]
+    assert texts == ([messages, messages.removeprefix("system s, ")] if messages else [])
+    assert [one.get("id") for one in made] == ([record.get("id"), 8] if messages else [])
+
+
+def test_a_list_of_parts_that_a_template_cannot_join_to_text_says_how_to_convert_it(model):
+    parts = [{"type": "text", "text": "q"}, {"type": "image_url", "image_url": {"url": "a.png"}}]
+    talk = [{"role": "user", "content": parts}, TALKS[0][1]]
+    for template in (CHATML, PLAIN, "{% for m in messages %}{{ m.content.split('|')[0] }}{% endfor %}"):
+        with pytest.raises(
+            TaskError, match=r"message 0 has a list .* no text \(image_url\): this leaves such rec.*jq -c"
+        ):
+            ChatTemplate(model[0], template=template).encode(talk)
+    of_parts = "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}"
+    with pytest.raises(TaskError, match=r"such as .It is 4.* It writes lists of parts.*\(\.content \| strings\) \|= "):
+        ChatTemplate(model[0], template=of_parts).encode(TALKS[0])
+
+
+@pytest.mark.parametrize("template", [CHATML, PLAIN], ids=["blocks", "no blocks"])
+def test_answers_of_weight_0_are_not_trained_on(model, template):
+    chat = ChatTemplate(model[0], template=template)
+    for key, off, on in (("weight", 0, 1), ("train", False, True), ("loss", False, None)):
+        said = [{"role": "assistant", "content": text, key: value} for text, value in (("bad", off), ("good", on))]
+        talk = [TALKS[0][0], said[0], TALKS[0][0], said[1]]
+
+        ids, mask = chat.encode(talk)
+
+        assert chat._library.decode(ids[mask == 1].tolist()).strip() == "good"
+        assert ids.tolist() == chat.encode([{k: v for k, v in each.items() if k != key} for each in talk])[0].tolist()
+        assert chat_tokens([{"messages": talk[:2]}], chat=chat) == [drop("no_answer")]
+        assert not chat.encode([*talk, TALKS[0][0], said[0]], only_last=True)[1].any()
+    with pytest.raises(TaskError, match=r"the 'weight' of an answer in the field 'messages' to be 0 or 1, found 0\.5"):
+        chat.encode([TALKS[0][0], {"role": "assistant", "content": "a", "weight": 0.5}])
+
+
+def test_an_answer_of_weight_0_needs_a_range_of_its_own(model):
+    one = "{% generation %}{% for m in messages %}{{ m.content }}{% endfor %}{% endgeneration %}"
+    answers = [{"role": "assistant", "content": "a", "weight": 0}, {"role": "assistant", "content": "b"}]
+    with pytest.raises(
+        TaskError, match="message 0 of .* is not to be trained on .*one {% generation %} block for each"
+    ):
+        ChatTemplate(model[0], template=one).encode(answers)
+
+
+def test_a_record_without_tools_has_none(model):
+    chat = ChatTemplate(model[0], template=LLAMA)
+    plain = chat_tokens([{"messages": TALKS[0]}], chat=chat)[0]["tokens"].tolist()
+    for tools in ({}, {"tools": None}, {"tools": []}, {"tools": ""}, {"tools": "null"}, {"tools": "[]"}):
+        (row,) = chat_tokens([{"messages": TALKS[0], **tools}], chat=chat, tools_field="tools")
+        assert row["tokens"].tolist() == plain
+    (row,) = chat_tokens([{"messages": TALKS[0], "tools": json.dumps(TOOLS)}], chat=chat, tools_field="tools")
+    assert row["tokens"].tolist() == chat.encode(TALKS[0], tools=TOOLS)[0].tolist() != plain
 
 
 def test_nulls_of_parquet_are_dropped_and_those_of_json_are_meant(model):
