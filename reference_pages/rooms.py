@@ -117,7 +117,7 @@ ROOMS: dict[str, Room] = {
         2, 2800, "datasets, samplers, batch functions and a loader over any indexable data", CACHE | {"loader"}
     ),
     "transforms": Room(
-        2, 17805, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
+        2, 17817, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
     ),
     "dali": Room(2, 148, "the names of DALI", {"graph", "on_device", "transforms"} | BASE),
     "seqio": Room(
@@ -128,7 +128,7 @@ ROOMS: dict[str, Room] = {
     ),
     "recipes": Room(
         3,
-        4614,
+        4653,
         "whole declarations for usual jobs, written as modules of Python",
         ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),
@@ -162,7 +162,7 @@ ROOMS: dict[str, Room] = {
     ),
     "commands": Room(
         3,
-        3786,
+        3840,
         "the command line",
         ENGINE
         | SOURCES
@@ -170,7 +170,7 @@ ROOMS: dict[str, Room] = {
         | {"analysis", "building", "loader", "beam", "on_device", "tft", "transforms", "runners"}
         | {"disclosure", "export", "recipes", "report", "telemetry", "testing", "view"},
     ),
-    "cli": Room(3, 76, "the entry point: arguments, signals, exit codes", {"commands"} | BASE),
+    "cli": Room(3, 81, "the entry point: arguments, signals, exit codes", {"commands"} | BASE),
     "__main__": Room(3, 6, "`python -m beam_pipes`", {"cli"}),
 }
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
-import platform
-from collections.abc import Callable, Iterator, MutableMapping
+import gc
+from collections.abc import Iterator, MutableMapping
 from functools import partial
 from importlib import import_module
 from typing import Annotated, Any
@@ -114,10 +113,13 @@ class _Files(MutableMapping[str, Any]):
             chapter = import_module(f"{__name__}.{_CHAPTERS.get(name, name)}")
             # Help as plain text: a table cuts off words on narrow terminals, and markup swallows `[by suffix]`.
             alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-            alone.command(name)(getattr(chapter, function))
-            self._made[name] = command = typer.main.get_command(alone)
-            for parameter in command.params:
-                parameter.process_value = partial(_processed, parameter.process_value)  # type: ignore[method-assign]
+            command = getattr(chapter, function)
+            alone.command(name, cls=_Command)(getattr(command, "expanded", lambda: command)())
+            self._made[name] = made = typer.main.get_command(alone)
+            for parameter in made.params:
+                _watch(parameter)
+            gc.freeze()  # what `cli.main` imported lives as long as the process
+            gc.enable()
         return self._made[name]
 
     def __setitem__(self, name: str, command: object) -> None:
@@ -133,14 +135,53 @@ class _Files(MutableMapping[str, Any]):
         return len({**SUMMARIES, **self._made})
 
 
-def _processed(process: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
+def _watch(parameter: Any) -> Any:
+    if parameter is not None:
+        parameter.process_value = partial(_processed, parameter)
+    return parameter
+
+
+def _processed(parameter: Any, context: Any, value: Any) -> Any:
     """The value of an option. Raises `typer.BadParameter`, which says what was found too."""
+    made = _plainly(parameter, value)
+    if made is not _UNSURE:
+        return made if parameter.callback is None else parameter.callback(context, parameter, made)
     try:
-        return process(context, value)
+        return type(parameter).process_value(parameter, context, value)
     except typer.BadParameter as error:
-        if repr(value) not in error.message:
+        if value is not None and repr(value) not in error.message:
             error.message = f"{error.message.rstrip('.')}; got {value!r}."
         raise
+
+
+_UNSURE = object()
+
+
+def _plainly(parameter: Any, value: Any) -> object:
+    """What typer certainly makes of a value: itself, mostly. Asking typer takes 60 ms: it imports pydantic."""
+    descriptor = getattr(parameter, "type_descriptor", None)  # older versions of typer do without pydantic
+    if descriptor is None or parameter.required and not value:
+        return _UNSURE
+    kind, about = descriptor.annotation, descriptor.parameter_info
+    is_several = parameter.multiple or parameter.nargs == -1
+    if about.parser is not None or parameter.nargs not in (1, -1):
+        return _UNSURE
+    if value is None:
+        return () if is_several else None
+    if is_several:
+        is_plain = kind == list[str] and type(value) in (list, tuple) and {*map(type, value)} <= {str}
+        return [*value] if is_plain else _UNSURE
+    if kind is int and type(value) is str and value.isascii() and value.isdecimal() and len(value) < 19:
+        value = int(value)
+    if kind not in (str, int, bool) or type(value) is not kind:
+        return _UNSURE
+    is_below, is_above = about.min is not None and value < about.min, about.max is not None and value > about.max
+    return _UNSURE if is_below or is_above else value
+
+
+class _Command(TyperCommand):
+    def get_help_option(self, ctx: Any) -> Any:
+        return _watch(super().get_help_option(ctx))
 
 
 class _Commands(TyperGroup):
@@ -150,6 +191,9 @@ class _Commands(TyperGroup):
         super().__init__(**attributes)
         self.commands: MutableMapping[str, Any] = _Files()
         self._is_listing = False
+
+    def get_help_option(self, ctx: Any) -> Any:
+        return _watch(super().get_help_option(ctx))
 
     def invoke(self, ctx: Any) -> object:
         try:
@@ -193,19 +237,17 @@ app = typer.Typer(
 )
 
 
-def _show_version(is_wanted: bool) -> None:
-    if is_wanted:
-        typer.echo(f"beam-pipes {importlib.metadata.version('beam-pipes')}, Python {platform.python_version()}")
-        raise typer.Exit
-
-
 @app.callback()
 def _without_a_command(
     context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="show the version and exit")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="show the version and exit")] = False,
 ) -> None:
+    if version:
+        import importlib.metadata
+        import platform
+
+        typer.echo(f"beam-pipes {importlib.metadata.version('beam-pipes')}, Python {platform.python_version()}")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         from beam_pipes.commands.start import show_what_is_here
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -155,7 +156,7 @@ class Declaring:
     ] = False
 
 
-#: Argument of a recipe → its value, for the arguments given; `Annotated[Given, recipe]` in a command.
+#: Argument of a recipe → its value, for the arguments given; `Annotated[Given, "recipe"]` in a command.
 Given: TypeAlias = "dict[str, Any]"
 
 
@@ -196,14 +197,21 @@ def _read(options: Mapping[str, tuple[inspect.Parameter, Option]], given: dict[s
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Marks a command that takes options in groups, or those of a recipe: `expanded` when it is used."""
+    command.expanded = functools.partial(expanded, command)  # type: ignore[attr-defined]
+    return command
+
+
+def expanded(command: Callable[..., None]) -> Callable[..., None]:
     """A command as typer sees it: a parameter of a dataclass, such as `Building`, is replaced by the options in it, and
-    one of `Annotated[Given, recipe]` by those of the recipe."""
+    one of `Annotated[Given, "name"]` by those of the recipe of this name."""
     groups: dict[str, type[DataclassInstance]] = {}
     recipes: dict[str, Mapping[str, tuple[inspect.Parameter, Option]]] = {}
     shown: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
         group = parameter.annotation
-        if inspect.isfunction(recipe := (get_args(group) or (None,))[-1]):
+        if isinstance(recipe_name := (get_args(group) or (None,))[-1], str):
+            recipe = getattr(importlib.import_module("beam_pipes.recipes"), recipe_name)
             there = {each.name for each in shown}  # a command may combine two recipes
             recipes[name] = {key: each for key, each in _options_of(recipe).items() if key not in there}
             shown += [option for option, _ in recipes[name].values()]

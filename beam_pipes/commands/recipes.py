@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from beam_pipes import recipes
 from beam_pipes.analysis import Analyzer
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.cache import Cache
@@ -16,11 +17,7 @@ from beam_pipes.commands.options import Building, Declaring, Given, with_groups
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.statistics import Counter
 from beam_pipes.errors import BeamPipesError, DeclarationError, EmptySplitError
-from beam_pipes.recipes import Recipe, audio, chat, images, open_tokenizer, table, tokens
-from beam_pipes.recipes.audio import CLIPPED, DEFAULT_HZ
-from beam_pipes.recipes.row_files import format_of
-from beam_pipes.recipes.texts import FEATURE, LOSS_WEIGHTS
-from beam_pipes.recipes.written import spelled
+from beam_pipes.recipes.written import Recipe, spelled
 from beam_pipes.runners.progress import counted
 from beam_pipes.transforms.chat import UNWRITTEN
 
@@ -33,12 +30,12 @@ _DROPPING = ("min_tokens", "max_tokens", "dedup", "decontaminate")
 @with_groups
 def tokens_command(
     context: typer.Context,
-    given: Annotated[Given, tokens],
+    given: Annotated[Given, "tokens"],
     is_chat: Annotated[
         bool, typer.Option("--chat", help="read messages and also store loss weights, 1 for what the assistant says")
     ] = False,
     *,
-    of_chat: Annotated[Given, chat],
+    of_chat: Annotated[Given, "chat"],
     pack_length: Annotated[int, typer.Option(min=1, help="row length in tokens for the packing forecast")] = 2048,
     declaring: Declaring,
     building: Building,
@@ -61,11 +58,11 @@ def tokens_command(
         of_texts = {"--min-tokens": given.pop("min_tokens", None), "--backend": given.pop("backend", None)}
         _refuse(of_texts, "it is for texts, not messages")
         field = given.pop("text_field", None)
-        recipe = chat(field=field, **given, **of_chat)
+        recipe = recipes.chat(field=field, **given, **of_chat)
     else:
         options = {"--tools-field": of_chat.get("tools_field"), "--only-last": of_chat["only_last"] or None}
         _refuse({**options, "--date": of_chat.get("date")}, "it is for messages: add --chat")
-        recipe = tokens(**given)
+        recipe = recipes.tokens(**given)
 
         def about() -> str:
             return _about(recipe, given["tokenizer"], parse_special=bool(given.get("parse_special")))
@@ -77,7 +74,7 @@ def tokens_command(
             building,
             context.obj or [],
             about=about,
-            vocabulary=lambda: open_tokenizer(given["tokenizer"]),
+            vocabulary=lambda: recipes.open_tokenizer(given["tokenizer"]),
             row_length=pack_length,
             summary=lambda cache, declaration: [
                 *_unwritten(cache),
@@ -98,7 +95,7 @@ def tokens_command(
 @with_groups
 def images_command(
     context: typer.Context,
-    given: Annotated[Given, images],
+    given: Annotated[Given, "images"],
     declaring: Declaring,
     building: Building,
 ) -> None:
@@ -112,7 +109,7 @@ def images_command(
 
     Example: beam-pipes images scans --resize 512 --fit pad --by 'patient[0-9]+' --split train=0.8,eval=0.2 --to cache
     """
-    recipe = images(**given)
+    recipe = recipes.images(**given)
 
     def summary(cache: Cache, declaration: Declaration) -> list[str]:
         return [*_counts(cache, declaration), *_classes(recipe, cache)]
@@ -123,7 +120,7 @@ def images_command(
 @with_groups
 def audio_command(
     context: typer.Context,
-    given: Annotated[Given, audio],
+    given: Annotated[Given, "audio"],
     declaring: Declaring,
     building: Building,
 ) -> None:
@@ -139,7 +136,9 @@ def audio_command(
 
     Example: beam-pipes audio talks/*.tar --keep-field json.speaker --to cache
     """
-    recipe = audio(**given)
+    from beam_pipes.recipes.audio import DEFAULT_HZ
+
+    recipe = recipes.audio(**given)
 
     def summary(cache: Cache, declaration: Declaration) -> list[str]:
         lines = _counts(cache, declaration, sample_rate=given.get("sample_rate", DEFAULT_HZ))
@@ -153,7 +152,7 @@ def audio_command(
 @with_groups
 def table_command(
     context: typer.Context,
-    given: Annotated[Given, table],
+    given: Annotated[Given, "table"],
     declaring: Declaring,
     building: Building,
 ) -> None:
@@ -163,7 +162,7 @@ def table_command(
 
     Example: beam-pipes table visits/*.parquet --type day=skip --by user --split train=0.9,eval=0.1 --to cache
     """
-    recipe = table(**given)
+    recipe = recipes.table(**given)
 
     def summary(cache: Cache, declaration: Declaration) -> list[str]:
         types = recipe.names["types"] | dict.fromkeys(given.get("dates") or (), "float64")
@@ -175,6 +174,8 @@ def table_command(
 
 def _add_first_step(error: BeamPipesError, given: Given, field: str | None) -> None:
     """Adds what makes JSON Lines of Parquet, CSV or TSV, to an error that advises `jq`, which reads nothing else."""
+    from beam_pipes.recipes.row_files import format_of
+
     kind = format_of(given["data"], given.get("format"))
     named = ".messages" if field is None else f".{field}"
     parsed = f"({named} | strings) |= fromjson"
@@ -252,6 +253,8 @@ def _counts(cache: Cache, declaration: Declaration, *, sample_rate: int | None =
 
 def _clipped(cache: Cache) -> int:
     """The number of samples that `audio_example` clipped."""
+    from beam_pipes.recipes.audio import CLIPPED
+
     statistics = Account.from_json(cache.manifest.accounting).statistics()
     return sum(each.count for each in statistics if isinstance(each, Counter) and each.name.endswith(CLIPPED))
 
@@ -314,6 +317,7 @@ def _about(recipe: Recipe, tokenizer: str, *, parse_special: bool) -> str:
 def forecast_of_packing(cache: Cache, declaration: Declaration, length: int) -> list[str]:
     """A packing forecast for rows of `length` tokens, split by split, and the Python that loads them."""
     from beam_pipes.loader.packing import PackingPlan, pack
+    from beam_pipes.recipes.texts import FEATURE, LOSS_WEIGHTS
 
     packed: Callable[..., PackingPlan] = pack
     lines, keys, rows = list[str](), f"{FEATURE}, segment_ids, positions", dict[str, int]()

@@ -12,10 +12,11 @@ import symtable
 import textwrap
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Node = FunctionNode | ast.ClassDef | ast.stmt
+Tree = TypeVar("Tree", bound=ast.AST)
 
 _SKIPPED_FIELDS = {"annotation", "type_comment", "ctx", "kind", "simple"}
 
@@ -160,7 +161,7 @@ def _written(value: object) -> Iterator[str]:
         yield f"{type(value).__name__}:{value!r}"
 
 
-def bare(tree: ast.Module) -> ast.Module:
+def bare(tree: Tree) -> Tree:
     """The same tree, changed in place: without docstrings and other statements without effect, and without types."""
     for node in ast.walk(tree):
         if isinstance(node, ast.arg):

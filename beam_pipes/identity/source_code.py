@@ -20,7 +20,7 @@ import threading
 import traceback
 import types
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType
 
 from beam_pipes.errors import BeamPipesError, DeclarationError
@@ -28,13 +28,13 @@ from beam_pipes.identity.normalized_code import FunctionNode, bare
 
 
 class SourceFile:
-    """The functions, classes, lambdas and top-level assignments of one file."""
+    """The functions, classes, lambdas and top-level assignments of one file; `bare` when they are asked for."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.functions: dict[tuple[int, str], FunctionNode] = {}
         self.classes: dict[str, list[ast.ClassDef]] = defaultdict(list)
-        self.lambdas: dict[int, list[ast.Lambda]] = defaultdict(list)
         self.assignments: dict[str, list[ast.stmt]] = defaultdict(list)
+        self._tree = tree
         self._index(tree, "")
         for statement in tree.body:
             if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
@@ -45,18 +45,36 @@ class SourceFile:
                             self.assignments[node.id].append(statement)
 
     def _index(self, node: ast.AST, prefix: str) -> None:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.ClassDef):
-                self.classes[prefix + child.name].append(child)
-                self._index(child, f"{prefix}{child.name}.")
-            elif isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                self.functions[_first_line(child), child.name] = child
-                self._index(child, f"{prefix}{child.name}.<locals>.")
-            elif isinstance(child, ast.Lambda):
-                self.lambdas[child.lineno].append(child)
-                self._index(child, f"{prefix}<lambda>.<locals>.")
-            else:
-                self._index(child, prefix)
+        """Only statements, and what holds some, have functions and classes in them."""
+        for field in _HOLDING:
+            for child in getattr(node, field, ()):
+                if isinstance(child, ast.ClassDef):
+                    self.classes[prefix + child.name].append(child)
+                    self._index(child, f"{prefix}{child.name}.")
+                elif isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    self.functions[_first_line(child), child.name] = child
+                    self._index(child, f"{prefix}{child.name}.<locals>.")
+                else:
+                    self._index(child, prefix)
+
+    @functools.cached_property
+    def lambdas(self) -> Mapping[int, list[ast.Lambda]]:
+        """Line → the lambdas that begin on it."""
+        found: dict[int, list[ast.Lambda]] = defaultdict(list)
+        for node in _in_order(bare(self._tree)):
+            if isinstance(node, ast.Lambda):
+                found[node.lineno].append(node)
+        return found
+
+
+# Fields of nodes that hold statements, or nodes that hold some: handlers of errors, cases of `match`.
+_HOLDING = ("body", "handlers", "orelse", "finalbody", "cases")
+
+
+def _in_order(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        yield child
+        yield from _in_order(child)
 
 
 _files: dict[str, tuple[list[str], SourceFile | None]] = {}
@@ -73,7 +91,7 @@ def source_file(path: str, module_globals: dict[str, object] | None = None) -> S
     parsed = None
     if lines:
         try:
-            parsed = SourceFile(bare(ast.parse("".join(lines))))
+            parsed = SourceFile(ast.parse("".join(lines)))
         except (SyntaxError, ValueError):
             parsed = None
     _files[path] = (lines, parsed)
@@ -134,7 +152,8 @@ def function_node(function: FunctionType) -> FunctionNode | None:
         return None
     if code.co_name == "<lambda>":
         return _lambda_node(code, file.lambdas.get(code.co_firstlineno, []))
-    return file.functions.get((code.co_firstlineno, code.co_name))
+    node = file.functions.get((code.co_firstlineno, code.co_name))
+    return None if node is None else bare(node)
 
 
 def is_defined_plainly(module_globals: dict[str, object], name: str) -> bool:
@@ -167,11 +186,11 @@ def class_node(cls: type) -> ast.ClassDef | None:
     candidates = file.classes.get(cls.__qualname__, []) if file is not None else []
     lines = {code.co_firstlineno for code in codes if code.co_filename == path}
     if len(candidates) == 1:  # even if decorators have added functions from elsewhere
-        return candidates[0]
+        return bare(candidates[0])
     for node in reversed(candidates):
         defined = {_first_line(n) for n in node.body if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))}
         if defined & lines or not defined:
-            return node
+            return bare(node)
     return None
 
 
@@ -190,8 +209,10 @@ def assignments(module_globals: dict[str, object], name: str) -> list[ast.stmt]:
     path = module_globals.get("__file__")
     if isinstance(path, str):
         file = source_file(path, module_globals)
-        return file.assignments.get(name, []) if file is not None else []
-    return next((piece.assignments[name] for piece in _pieces(module_globals) if name in piece.assignments), [])
+        pieces = [] if file is None else [file]
+    else:
+        pieces = list(_pieces(module_globals))
+    return [*map(bare, next((piece.assignments[name] for piece in pieces if name in piece.assignments), []))]
 
 
 def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

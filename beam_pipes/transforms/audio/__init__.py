@@ -1,5 +1,7 @@
 """Sound: decoding, resampling, spectrograms, phonemes, in NumPy. soundfile reads and writes files, soxr resamples."""
 
+from typing import TYPE_CHECKING
+
 from beam_pipes.transforms.audio.frontends import Chinese as Chinese
 from beam_pipes.transforms.audio.frontends import English as English
 from beam_pipes.transforms.audio.frontends import EnglishCharacter as EnglishCharacter
@@ -17,4 +19,14 @@ from beam_pipes.transforms.audio.spectra import mel_filters as mel_filters
 from beam_pipes.transforms.audio.spectra import mel_to_hz as mel_to_hz
 from beam_pipes.transforms.audio.spectra import resample as resample
 from beam_pipes.transforms.audio.spectra import stft as stft
-from beam_pipes.transforms.manifest_rows import Transcripts as Transcripts
+
+if TYPE_CHECKING:
+    from beam_pipes.transforms.manifest_rows import Transcripts as Transcripts
+
+
+def __getattr__(name: str) -> object:
+    if name == "Transcripts":  # on demand, since its module needs this package
+        from beam_pipes.transforms import manifest_rows
+
+        return manifest_rows.Transcripts
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
