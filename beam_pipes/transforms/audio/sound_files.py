@@ -355,7 +355,7 @@ def _mp3_frame(content: bytes, at: int) -> tuple[int, int] | None:
 
 
 def _frames_of_mp3(content: bytes, file: Any, name: str) -> tuple[int, int, str] | None:
-    """The stated number of frames and the actual number of whole ones; None if none is stated.
+    """The stated number of frames and the actual number of whole ones; None if none is stated and the last is whole.
 
     libsndfile reads as many samples as the header states, or an estimate without one; the rest is lost.
     """
@@ -377,6 +377,7 @@ def _frames_of_mp3(content: bytes, file: Any, name: str) -> tuple[int, int, str]
             count, samples = count + 1, samples + frame[1]
         at += frame[0]
         in_step = True
+    stated = count + 1 if stated is None and is_cut else stated  # the last frame has a header too
     if stated is not None and stated - count > (0 if is_cut else 1):  # some encoders count the frame of the header too
         return stated, count, "frames"
     if samples > file.frames + (_MOST_PADDING if stated is not None else 2 * 1152):

@@ -140,6 +140,9 @@ def test_mp3_files_that_libsndfile_reads_in_part_are_refused() -> None:
     without_header = [content[content.index(content[:4], 4) :] for content in (variable, constant)]
 
     assert len(decoded(without_header[1], name="a").samples) >= RATE  # as old encoders wrote it
+    for left in (-1, -2000):
+        with pytest.raises(DatasetError, match=r"should have [\d,]+ frames, as its header says, but"):
+            decoded(without_header[1][:left], name="a")
     for content in (without_header[0], variable + variable):
         with pytest.raises(
             DatasetError, match=r"the MP3 file a has [\d,]+ samples, but libsndfile would read [\d,]+ of"
