@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +20,6 @@ from beam_pipes.engine.statistics import Counter
 from beam_pipes.errors import BeamPipesError, DeclarationError, EmptySplitError
 from beam_pipes.recipes.written import Recipe, spelled
 from beam_pipes.runners.progress import counted
-from beam_pipes.transforms.chat import UNWRITTEN
 
 if TYPE_CHECKING:
     from beam_pipes.report.language import Tokenizer
@@ -51,7 +51,7 @@ def tokens_command(
     Example: beam-pipes tokens notes.txt --tokenizer bytes --print-python > notes.py
     """
     about = field = None
-    if is_chat or "template" in of_chat:
+    if is_chat := is_chat or "template" in of_chat:
         ends = {"--no-eos": not given.pop("eos") or None, "--eos-token": given.pop("eos_token", None)}
         ends |= {"--bos": given.pop("bos") or None, "--bos-token": given.pop("bos_token", None)}
         _refuse(ends, "the chat template decides which tokens begin and end a text")
@@ -173,25 +173,34 @@ def table_command(
 
 
 def _add_first_step(error: BeamPipesError, given: Given, field: str | None) -> None:
-    """Adds what makes JSON Lines of Parquet, CSV or TSV, to an error that advises `jq`, which reads nothing else."""
-    from beam_pipes.recipes.row_files import format_of
+    """Adds what makes JSON Lines of other files, or parses messages that are text, to an error that advises `jq`."""
+    from beam_pipes.recipes.row_files import format_of, sampled
+    from beam_pipes.sources.tar import values_at
 
     kind = format_of(given["data"], given.get("format"))
-    named = ".messages" if field is None else f".{field}"
-    parsed = f"({named} | strings) |= fromjson"
+    field = field or ("json" if kind == "tar" else "messages")
+    parsed = f"(.{field} | strings) |= fromjson"
     if kind == "parquet":
         rows = "for part in parquet.ParquetFile(sys.argv[1]).iter_batches() for row in part.to_pylist()"
         rows = f"import json, sys; from pyarrow import parquet; [print(json.dumps(row, default=str)) {rows}]"
-        parsed = f"del(.. | objects | .[] | nulls) | {parsed}"
+        parsed, command = f"del(.. | objects | .[] | nulls) | {parsed}", f'python -c "{rows}" NAME.{kind}'
     elif kind in ("csv", "tsv"):
         separator = given.get("delimiter") or ("," if kind == "csv" else r"\t")
         rows = f"csv.DictReader(open(sys.argv[1], encoding='utf-8-sig', newline=''), delimiter='{separator}')"
         rows = f"import csv, json, sys; csv.field_size_limit(1 << 30); [print(json.dumps(row)) for row in {rows}]"
+        command = f'python -c "{rows}" NAME.{kind}'
+    elif kind == "tar":
+        member = field.partition(".")[0]
+        is_named = re.search(rf"jq -c '[^']*\.{member}\b", str(error))
+        parsed = f"{{{member}: .}}" if is_named else "."
+        command = f"tar -xOf NAME.tar --wildcards '*.{member}'"
     else:
+        row = next((row for sample in sampled(given["data"], kind) for row in sample.rows), {})
+        if isinstance(next(iter(values_at(row, field)), None), str):
+            error.add(f"Messages are text here. Make FILE of each first: jq -c '{parsed}' NAME > FILE")
         return
     error.add(
-        f"jq reads JSON, and these files are {kind}. Make FILE of each first: "
-        f"python -c \"{rows}\" NAME.{kind} | jq -c '{parsed}' > FILE"
+        f"jq reads JSON, and these files are {kind}. Make FILE of each first: {command} | jq -c '{parsed}' > FILE"
     )
 
 
@@ -261,6 +270,8 @@ def _clipped(cache: Cache) -> int:
 
 def _unwritten(cache: Cache) -> list[str]:
     """`left out by the chat template: 12 reasoning, 1 messages of developer`."""
+    from beam_pipes.transforms.chat import UNWRITTEN
+
     statistics = Account.from_json(cache.manifest.accounting).statistics()
     found = {each.name.partition(UNWRITTEN)[2]: each.count for each in statistics if isinstance(each, Counter)}
     lines = [f"{count:,} {what}" for what, count in sorted(found.items()) if what]

@@ -48,7 +48,6 @@ from beam_pipes.transforms.chat_templates import (
     listed,
     refuse_beside,
     refuse_other_shapes,
-    refuse_parts,
     require_assistant,
     require_roles,
     require_written,
@@ -248,7 +247,7 @@ class ChatTemplate:
             text, spans = self.spans(messages, tools=tools)
         except TaskError as error:
             if type(error.__cause__).__name__ != "TemplateError":  # which the template itself raises
-                refuse_parts(messages, field, None)
+                require_written(messages, self._template_for(tools).source, None, field)
             raise
         require_written(messages, self._template_for(tools).source, text, field)
         self._count_unwritten(messages, tools, text)
@@ -431,8 +430,8 @@ def chat_tokens(
             examples.append(drop("no_answer"))
             continue
         ids, mask = chat.encode(messages, tools=tools or None, only_last=only_last, field=field)
+        require_assistant(messages, field)
         if not mask.any():
-            require_assistant(messages, field)
             examples.append(drop("no_answer"))
         elif max_tokens is not None and len(ids) > max_tokens:
             examples.append(drop("too_long"))
@@ -590,6 +589,8 @@ def _conversation(
     """The messages and the tools of a record. Raises `TaskError` for anything else, with the name of that format."""
     refuse_other_shapes(record, field)
     value = field_of(record, field, what="a list of messages", option="--text-field")
+    if isinstance(value, Mapping):  # the `json` of a tar
+        refuse_other_shapes(value, "messages", inside=f"{field}.")
     messages = listed(value, field, what="messages", drop_nulls=drop_nulls)
     require_roles(messages, field, record)
     if tools_field is None or not isinstance(record, Mapping):

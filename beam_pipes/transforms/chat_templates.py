@@ -235,6 +235,7 @@ OTHER_SHAPES: Mapping[str, Shape] = {
     "preferences": Shape("prompt", "chosen", also="rejected"),
     "questions and answers": Shape("question", "answer"),
     "problems and solutions": Shape("problem", "solution"),
+    "inputs and outputs": Shape("input", "output"),
 }
 
 
@@ -251,8 +252,11 @@ def _are_messages(value: object) -> bool:
 _NOT_ALONE = ("rejected", "rejected_messages", "preferred_output", "non_preferred_output")
 
 
-def refuse_other_shapes(record: object, field: str) -> None:
-    """Raises `TaskError` for a record that lacks the field but has the keys of another kind of training data."""
+def refuse_other_shapes(record: object, field: str, *, inside: str = "") -> None:
+    """Raises `TaskError` for a record that lacks the field but has the keys of another kind of training data.
+
+    `inside`: what precedes the names of its fields, as in `json.messages` of a tar.
+    """
     if not isinstance(record, Mapping) or field in record or "." in field:
         return
     for name, shape in OTHER_SHAPES.items():
@@ -267,7 +271,7 @@ def refuse_other_shapes(record: object, field: str) -> None:
         if _are_messages(value) and name not in _NOT_ALONE:
             raise TaskError(
                 f"a record should have the field {field!r}, which is a list of messages, and has {name!r}, which is "
-                f"one. Name it: --text-field {name}",
+                f"one. Name it: --text-field {inside}{name}",
                 field=field,
             )
     if isinstance(record.get("text"), str):
@@ -338,17 +342,20 @@ _ROLES = {
     "bot": "assistant",
     "chatbot": "assistant",
     "model": "assistant",
+    "bing": "assistant",
+    "bard": "assistant",
     "Assistant": "assistant",
     "ASSISTANT": "assistant",
     "System": "system",
     "observation": "tool",
+    "tool_response": "tool",
 }
 
 
 def require_assistant(messages: Sequence[Message], field: str) -> None:
-    """Raises `TaskError` if the one who answers has another name than `assistant`: all answers would be left out."""
+    """Raises `TaskError` if the one who answers has another name than `assistant`: such answers would be left out."""
     roles = list(dict.fromkeys(str(message["role"]) for message in messages))
-    if "assistant" not in roles and any(_ROLES.get(role) == "assistant" for role in roles):
+    if any(_ROLES.get(role) == "assistant" for role in roles):
         names = json.dumps({role: _ROLES[role] for role in roles if role in _ROLES})
         raise TaskError(
             f"expected the role 'assistant' in the field {field!r}, found {', '.join(map(repr, roles))}. Rename it "
@@ -357,11 +364,12 @@ def require_assistant(messages: Sequence[Message], field: str) -> None:
         )
 
 
-# ShareGPT's roles; a `function_call` is a message of its own, whose value is JSON.
+# ShareGPT's roles; a `function_call` is a message of its own, whose value is JSON. Other keys, such as `weight`, stay.
+_LOWER = json.dumps({name: role for name, role in _ROLES.items() if name.islower()})
 _SHAREGPT = (
-    'map(if .from == "function_call" then {role: "assistant", tool_calls: [{type: "function", function: '
-    '(.value | fromjson)}]} else {role: ({human: "user", gpt: "assistant", observation: "tool"}[.from] // .from), '
-    "content: .value} end)"
+    'map((if .from == "function_call" or .from == "tool_call" then {role: "assistant", tool_calls: [{type: "function", '
+    f"function: (.value | fromjson)}}]}} else {{role: ({_LOWER}[.from] // .from), content: .value}} end) "
+    "+ del(.from, .value))"
 )
 
 
@@ -382,7 +390,7 @@ def require_roles(messages: Sequence[Message], field: str, record: object) -> No
         raise TaskError(f"{found} Messages are dicts with 'role' and 'content'. Rename their keys.", field=field)
 
 
-def refuse_parts(messages: Sequence[Message], field: str, text: str | None) -> None:
+def _refuse_parts(messages: Sequence[Message], field: str, text: str | None) -> None:
     """Raises `TaskError` for a list of parts as the content of a message, or only for one that `text` has as Python."""
     for at, message in enumerate(messages):
         content = message.get("content")
@@ -404,15 +412,18 @@ def refuse_parts(messages: Sequence[Message], field: str, text: str | None) -> N
         )
 
 
-def require_written(messages: Sequence[Message], template: str, text: str, field: str) -> None:
-    """Raises `TaskError` for contents allowed by OpenAI that a template omits or writes as a Python repr."""
-    refuse_parts(messages, field, text)
+def require_written(messages: Sequence[Message], template: str, text: str | None, field: str) -> None:
+    """Raises `TaskError` for contents allowed by OpenAI that a template omits or writes as a Python repr.
+
+    `text`: what it writes, or None if it fails.
+    """
+    _refuse_parts(messages, field, text)
     for at, message in enumerate(messages):
         content = message.get("content")
-        has_other = content is not None or message.get("tool_calls")
-        said = {} if has_other else {k: v for k, v in message.items() if isinstance(v, str) and k != "role"}
-        lost = next((key for key, value in said.items() if value.strip() and key not in ("name", "id")), None)
-        if lost is not None and not any(value in text for value in said.values()):
+        has_other = content is not None or message.get("tool_calls") or message.get("function_call")
+        said = {} if has_other else {key: [*texts_in(value)] for key, value in message.items() if key != "role"}
+        lost = next((k for k, texts in said.items() if "".join(texts).strip() and k not in ("name", "id")), None)
+        if lost is not None and not any(each in (text or "") for texts in said.values() for each in texts):
             raise TaskError(
                 f"message {at} should have a 'content', and has {', '.join(map(str, message))}: the template does not "
                 f"write its {lost!r}. Rename the key first: jq -c '.{field} |= map(.content //= .{lost})' FILE > "
@@ -424,7 +435,7 @@ def require_written(messages: Sequence[Message], template: str, text: str, field
                 'if .function_call then .tool_calls = [{type: "function", function: .function_call}] | '
                 "del(.function_call) else . end"
             )
-        elif isinstance(content, Mapping) and str(content) in text:
+        elif isinstance(content, Mapping) and (text is None or str(content) in text):
             what = "an object as its content, which the template writes as Python does"
             program = 'if .content | type == "object" then .content |= (.text // tojson) else . end'
         else:
@@ -538,7 +549,9 @@ def listed(value: Any, field: str, *, what: str, drop_nulls: bool) -> list[Messa
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if not isinstance(value, list | tuple) or not all(isinstance(each, Mapping) for each in value):
-        raise TaskError(f"the field {field!r} should hold a list of dicts, found {value!r:.80}.")
+        inside = [key for key, each in value.items() if _are_messages(each)] if isinstance(value, Mapping) else []
+        advice = f" Name the list in it: --text-field {field}.{inside[0]}" if inside and what == "messages" else ""
+        raise TaskError(f"the field {field!r} should hold a list of dicts, found {value!r:.80}.{advice}")
     return [_without_nulls(each) if drop_nulls else dict(each) for each in value]
 
 

@@ -348,13 +348,16 @@ ANSWERED = [{"role": "user", "content": 'q, "q"'}, {"role": "assistant", "conten
         pytest.param("a.parquet", [json.dumps(SHAREGPT)], id="parquet, JSON text"),
         pytest.param("a.csv", [json.dumps(SHAREGPT)], id="csv"),
         pytest.param("a.tsv", [json.dumps(SHAREGPT)], id="tsv"),
+        pytest.param("a.jsonl", [json.dumps(SHAREGPT)], id="JSON text"),
     ],
 )
 def test_what_is_advised_for_files_that_jq_does_not_read_converts_them(
     folder: Path, name: str, talks: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    if name.endswith(".parquet"):
+    if name.endswith(".jsonl"):
+        Path(name).write_text(json.dumps({"talks": talks[0]}))
+    elif name.endswith(".parquet"):
         parquet.write_table(pa.table({"talks": talks}), name)
     else:
         with open(name, "w", newline="", encoding="utf-8-sig") as file:
@@ -362,10 +365,10 @@ def test_what_is_advised_for_files_that_jq_does_not_read_converts_them(
     command = f"tokens {name} --chat --text-field talks --tokenizer {folder / 'tok'} --to cache --workers 1 --no-report"
     said = str(CliRunner().invoke(app, command.split()).exception)
     converting = re.search(r"Convert the file first: (jq -c '[^']+' FILE > chat\.jsonl)", said)
-    reading = re.search(r"Make FILE of each first: (python -c .* NAME\.\w+ \| jq -c '[^']+' > FILE)$", said)
+    reading = re.search(r"Make FILE of each first: ((?:python -c .* \| )?jq -c '[^']+'.* > FILE)$", said)
     assert converting and reading, said
 
-    for step in (reading[1].replace(f"NAME{Path(name).suffix}", name), converting[1]):
+    for step in (re.sub(r"NAME(\.\w+)?", name, reading[1]), converting[1]):
         subprocess.run(step.replace("python", sys.executable, 1), shell=True, check=True, timeout=60)
 
     assert [json.loads(line) for line in Path("chat.jsonl").read_text().splitlines()] == [{"talks": ANSWERED}]

@@ -207,12 +207,23 @@ def test_what_converts_other_shapes_keeps_questions_roles_and_the_words_of_the_s
         ({"prompt": "q", "chosen": [assistant], "rejected": []}, r"content: \.prompt\}\] \+ \.chosen\) \| del"),
         ({"prompt": "q", "chosen": TALKS[0], "rejected": TALKS[0]}, r"Name it: --text-field chosen"),
         ({"rejected": TALKS[0], "chosen": TALKS[0]}, r"Name it: --text-field chosen"),
-        ({"messages": talk}, r"\{human: \"user\", gpt: \"assistant\", observation: \"tool\"\}"),
+        ({"messages": talk}, r"\{\"human\": \"user\", \"gpt\": \"assistant\", .*\+ del\(\.from, \.value\)"),
         ({"messages": talk, "system": "s"}, r"\.messages = \(if \(\.system // \"\"\) != "),
         (
             {"messages": [{"role": "human", "content": "q"}, {"role": "ai", "content": "a"}]},
             r"map\(\.role \|= \(\{\"human\": \"user\", \"ai\": \"assistant\"\}\[\.\] // \.\)\)",
         ),
+        (
+            {"messages": [*TALKS[0], {"role": "gpt", "content": "a"}]},
+            r"found 'user', 'assistant', 'gpt'\. Rename it fir",
+        ),
+        (
+            {"messages": [{"role": "user", "parts": [{"text": "q"}]}]},
+            r"has role, parts: the template does not write its",
+        ),
+        ({"messages": {"turns": TALKS[0]}}, r"and has 'turns', which is one\. Name it: --text-field messages\.turns"),
+        ({"messages": {"messages": TALKS[0]}}, r"Name the list in it: --text-field messages\.messages"),
+        ({"text": "q"}, r"and has text\. If 'text' is to be encoded as it is, leave out --chat"),
         ({"messages": str(TALKS[0])}, r"Python wrote it, as pandas does: write JSON, df\['messages'\]\.map\(json\.d"),
     ]:
         with pytest.raises(TaskError, match=words):
@@ -232,6 +243,9 @@ def test_what_converts_other_shapes_keeps_questions_roles_and_the_words_of_the_s
          "user qr, assistant It is 4."),
         ({"messages": [{"role": "user", "content": [{"type": "image"}, {"text": "q"}]}, TALKS[0][1]]}, ""),
         ({"messages": TALKS[0], "images": ["a.png"]}, ""),
+        ({"input": "q", "output": "a"}, "user q, assistant a"),
+        ({"messages": [{"from": "human", "value": "q"}, {"from": "tool_response", "value": "3"},
+                       {"from": "bing", "value": "a"}]}, "user q, tool 3, assistant a"),
         ({"messages": TALKS[0], "images": [], "functions": [{"name": "f"}]}, "user 2+2?, assistant It is 4."),
     ],
 )  # fmt: skip
