@@ -134,7 +134,8 @@ def source_batch(declaration: Declaration, records: RecordBatch) -> SourceBatch:
 def unparsable(row: BadRecord) -> StageError:
     """The error for a bad row where none is allowed."""
     column = re.match(r"column '(.+?)': expected", str(row.error))
-    other = "" if column is None else f"declare a different type of the column (--type {column[1]}=str), "
+    is_told = column is None or "--type" in str(row.error)
+    other = "" if is_told or column is None else f"declare a different type of the column (--type {column[1]}=str), "
     error = StageError(
         f"the source cannot parse record {row.record_id!r}: {without_stop(row.error)}. Repair the input, {other}or "
         "allow bad records with on_error='dead_letter' (--on-error dead_letter: kept for a replay) or on_error='drop' "

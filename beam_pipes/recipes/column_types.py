@@ -9,6 +9,7 @@ missing, else "float32" up to 2**24, "float64" up to 2**53, and text beyond. Tex
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
@@ -33,12 +34,15 @@ if TYPE_CHECKING:
 
 _INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)", re.ASCII)
 _LEADING_ZERO = re.compile(r"[+-]?0[0-9]+", re.ASCII)
+_WHOLE = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 # How numbers, infinities, NaN, true and false begin.
 _MAY_BE_READ = re.compile(r"\s*[-+.0-9iInNtTfF]")
 # Integers beyond it are left to `_of_text`, which takes those of many digits for text.
 _LONG = 10**29
 #: The bound up to which a float dtype holds all integers.
 EXACT = {"bfloat16": 1 << 8, "float16": 1 << 11, "float32": 1 << 24, "float64": 1 << 53}
+# Of more files, each is taken for a row if it has only one.
+_FEW_FILES = 8
 # Below it, float32 loses digits, and finally all of them.
 _SMALLEST_FLOAT32 = 2.0**-126
 
@@ -72,6 +76,8 @@ def types_of_rows(
             names[name] = names.get(name, False) or any(value not in (None, "", []) for value in column)
             columns.setdefault(name, []).extend(column)
     if num_rows := sum(map(len, samples)):
+        if kind == "json" and len(files_of(data).files) <= _FEW_FILES:
+            _refuse_records_within(samples, declared)
         decimal = str(reading.get("decimal", "."))
         types = types_of_columns(columns, num_rows, is_text=kind != "json", decimal=decimal)
         separator = str(reading.get("delimiter", "," if kind == "csv" else "\t"))
@@ -90,6 +96,35 @@ def types_of_rows(
     raise DeclarationError(f"there are no rows to infer the column types from in {files}. Give files with rows.{why}")
 
 
+def _refuse_records_within(samples: list[Sample], declared: Collection[str]) -> None:
+    """Raises `DeclarationError` for files of one object each that seems to hold all rows: `{"data": [{…}, {…}]}`, or a
+    frame as pandas writes it.
+    """
+    if any(len(sample) != 1 for sample in samples):
+        return
+    file, [row] = samples[0].file.name, samples[0].rows
+    for name, value in row.items():
+        if name not in declared and type(value) is list and len(value) > 1 and {*map(type, value)} == {dict}:
+            key = f".{name}" if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) else f".[{json.dumps(name)}]"
+            raise DeclarationError(
+                f"{file!r} is one object, whose {name!r} holds {len(value):,}. If these are the rows, write one on "
+                f"each line: jq -c {shlex.quote(f'{key}[]')} FILE > NEW. If each file is a row, store it as text "
+                f"(--type {shlex.quote(name)}=str)."
+            )
+    parts = [(*value,) for value in row.values() if type(value) is dict and value]
+    outer, inner = [*row], [*parts[0]] if parts else []
+    counted = [outer == [*map(str, range(len(outer)))], inner == [*map(str, range(len(inner)))]]
+    is_split = {"columns", "data"} <= row.keys() and type(row["data"]) is list
+    is_frame = len(parts) == len(row) and len({*parts}) == 1 and (any(counted) or len(row) > 2)
+    if (is_split or is_frame) and not row.keys() & {*declared}:
+        orient = "split" if is_split else "index" if counted[0] and not counted[1] else "columns"
+        raise DeclarationError(
+            f"{file!r} is one object with all rows, as pandas writes a frame. Write one row on each line: python -c "
+            f"\"import pandas; pandas.read_json('FILE', orient='{orient}').to_json('NEW.jsonl', orient='records', "
+            f'lines=True)". If each file is a row, store its columns as text (--type {shlex.quote(outer[0])}=str).'
+        )
+
+
 def _one_kind(name: str, samples: list[Sample], *, is_text: bool, decimal: str, separator: str) -> str | None:
     """What the values of a column of JSON are; None for text files, or without a value.
 
@@ -104,7 +139,7 @@ def _one_kind(name: str, samples: list[Sample], *, is_text: bool, decimal: str, 
         return _KINDS[type(read)]
 
     column: list[Any] = [
-        value for sample in samples for value in sample.columns.get(name, ()) if value not in (None, "")
+        value for sample in samples for value in sample.columns.get(name, ()) if not _is_missing(value, is_text)
     ]
     counts = Counter[str]()
     if is_text:
@@ -128,7 +163,7 @@ def _one_kind(name: str, samples: list[Sample], *, is_text: bool, decimal: str, 
         (sample, number)
         for sample in samples
         for number, row in enumerate(sample.rows)
-        if (value := row.get(name)) not in (None, "") and kind_of(value) != main
+        if not _is_missing(value := row.get(name), is_text) and kind_of(value) != main
     )
     value, column_name = sample.rows[number][name], shlex.quote(name)
     mark = f"If it stands for a missing value: --null {shlex.quote(str(value))}. " if is_text else ""
@@ -145,6 +180,10 @@ def _one_kind(name: str, samples: list[Sample], *, is_text: bool, decimal: str, 
     )
 
 
+def _is_missing(value: object, is_text: bool) -> bool:
+    return value is None or (is_text and value == "")
+
+
 _KINDS = {
     **dict.fromkeys((int, float), "a number"),
     bool: "true or false",
@@ -154,7 +193,22 @@ _KINDS = {
 }
 # What people and programs write where there is no value.
 _MARKS = frozenset(
-    ["na", "n/a", "#n/a", "<na>", "nan", "nil", "null", "none", "missing", "unknown", "-", "--", ".", "?"]
+    ["na", "n/a", "n.a.", "#n/a", "<na>", "nan", "nat", "nil", "null", "<null>", "(null)", r"\n", "none", "missing"]
+    + [
+        "unknown",
+        "undefined",
+        "not available",
+        "-",
+        "--",
+        ".",
+        "..",
+        "...",
+        "?",
+        "#div/0!",
+        "#value!",
+        "#ref!",
+        "#num!",
+    ]
 )
 
 
@@ -417,12 +471,15 @@ def _joined(name: str, one: _Seen, other: _Seen) -> _Seen:
     elif one.dtype != other.dtype and all(each.dtype in INTEGERS or each.dtype in FLOATS for each in (one, other)):
         return _Seen("float64", is_missing, bounds, one.file)
     elements = {each.dtype.removesuffix("[]") for each in (one, other) if each.dtype.endswith("[]")}
-    if len(elements) == 2 and (elements <= {*FLOATS} or elements <= {*INTEGERS} - {"uint64"}):
-        return _Seen("float64[]" if elements <= {*FLOATS} else "int64[]", is_missing, bounds, one.file)
+    if len(elements) == 2 and elements <= {*INTEGERS} - {"uint64"}:
+        return _Seen("int64[]", is_missing, bounds, one.file)
+    if len(elements) == 2 and elements <= {*FLOATS, *INTEGERS} - {"int64", "uint64"}:
+        return _Seen("float64[]", is_missing, bounds, one.file)
     found = [each.dtype if each.kind in ("", "text") else each.kind for each in (one, other)]
+    fits = "float64[]" if len(elements) == 2 and elements <= {*FLOATS, *INTEGERS} else "str"
     raise DeclarationError(
         f"the column {name!r} is {found[0]} in {one.file!r} and {found[1]} in {other.file!r}. Declare the type "
-        f"that all of its values fit (--type {name}=str), or leave it out (--type {name}=skip)."
+        f"that all of its values fit (--type {name}={fits}), or leave it out (--type {name}=skip)."
     )
 
 
@@ -443,14 +500,13 @@ def types_of_partitions(files: RowFiles) -> dict[str, str]:
     for file in files.files:
         for name, value in partitions_of(file.name).items():
             values.setdefault(name, []).append(value)
-    return {
-        name: "int64" if len(found) == len(files.files) and all(map(_is_int64, found)) else "str"
-        for name, found in values.items()
-    }
-
-
-def _is_int64(text: str | None) -> bool:
-    return text is not None and re.fullmatch(r"-?[0-9]{1,18}", text, re.ASCII) is not None
+    types = {}
+    for name, found in values.items():
+        there = [text for text in found if text is not None]
+        is_whole = there and len(found) == len(files.files) and all(map(_WHOLE.fullmatch, there))
+        numbers = [int(text) for text in there] if is_whole else []
+        types[name] = _type_of_numbers(numbers, np.empty(0), len(there) == len(found)) if numbers else "str"
+    return types
 
 
 def type_of_arrow(kind: pyarrow.DataType) -> str:
@@ -458,6 +514,9 @@ def type_of_arrow(kind: pyarrow.DataType) -> str:
     types = require("pyarrow", purpose="Parquet").types
     if types.is_dictionary(kind):
         return type_of_arrow(kind.value_type)
+    if hasattr(kind, "storage_type"):  # an extension; those of pandas are none where it is not imported
+        own = {"arrow.bool8": "bool", "arrow.json": "str", "arrow.uuid": "str"}
+        return own.get(kind.extension_name) or type_of_arrow(kind.storage_type)
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         inner = kind.value_type
         is_text = types.is_string(inner) or types.is_large_string(inner) or types.is_string_view(inner)

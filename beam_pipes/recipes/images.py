@@ -63,7 +63,7 @@ from beam_pipes.recipes.media_files import (
 )
 from beam_pipes.recipes.options import CLASSES_HELP, FIELDS_HELP, Option, ends_of, fields_of, names_of, size_of
 from beam_pipes.recipes.row_files import assign_source
-from beam_pipes.recipes.tables import feature_of, number_of, numbers_of
+from beam_pipes.recipes.row_values import feature_of, number_of, numbers_of
 from beam_pipes.recipes.texts import kept
 from beam_pipes.recipes.written import Code, Common, CommonOptions, EndsInTime, Module, Recipe, call, keep_time
 from beam_pipes.sources.file_source import FileContent

@@ -27,8 +27,7 @@ from beam_pipes.checks import choice
 from beam_pipes.engine.records import Table
 from beam_pipes.errors import DeclarationError, SourceError
 from beam_pipes.extras import require
-from beam_pipes.format.dtypes import FLOATS, INTEGERS
-from beam_pipes.recipes.written import Code, Common, Module, call
+from beam_pipes.recipes.written import Common, Module, call
 from beam_pipes.sources import CSV, TSV, JSONLines, Tar
 from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX, codec_of, decompressed, read_range, refuse_unless_text
 from beam_pipes.sources.delimited import Dialect, allow_fields_of, unique_names
@@ -67,6 +66,23 @@ _LOOKED_AT_IN_ALL = 16 * LOOKED_AT
 
 # Suffix of a compression that is not read → the command that undoes it.
 _UNPACKED_BY = {".xz": "unxz", ".lzma": "unxz", ".lz4": "lz4 -dm", ".zip": "unzip", ".7z": "7z x", ".br": "brotli -d"}
+
+# Suffix of a table that is not read → the command that converts it, which may be a function of pandas.
+_READ_BY_PANDAS = (
+    ".dta=stata .feather=feather .h5=hdf .ipc=feather .ods=excel .orc=orc .pickle=pickle .pkl=pickle .sas7bdat=sas "
+    ".sav=spss .xls=excel .xlsm=excel .xlsx=excel .xml=xml"
+)
+_BY_PYTHON = """python -c "import {0}; {0}.{1}('FILE').{2}('NEW.parquet')\""""
+_CONVERTED_BY = {
+    **{
+        suffix: _BY_PYTHON.format("pandas", f"read_{name}", "to_parquet")
+        for suffix, name in (each.split("=") for each in _READ_BY_PANDAS.split())
+    },
+    ".arrow": _BY_PYTHON.format("datasets", "Dataset.from_file", "to_parquet") + "; of Feather: pandas.read_feather",
+    ".avro": _BY_PYTHON.format("polars", "read_avro", "write_parquet"),
+    ".duckdb": "duckdb FILE \"COPY TABLE_NAME TO 'NEW.parquet'\"",
+    **dict.fromkeys((".db", ".sqlite", ".sqlite3"), "sqlite3 -header -csv FILE 'SELECT * FROM TABLE_NAME' > NEW.csv"),
+}
 
 # Files that Spark and Hadoop write beside the data, and their readers skip.
 _MARKS = ("_SUCCESS", "_metadata", "_common_metadata", "_committed_*", "_started_*", "_temporary", "_spark_metadata")
@@ -216,6 +232,11 @@ def format_of(data: Paths | RowFiles, format: str | None) -> str:
                 f"{by_format[None]!r} is compressed in a way that is not read; .gz, .bz2 and .zst are. Unpack it "
                 f"first, beside the others: {unpack} FILE"
             )
+        if convert := _CONVERTED_BY.get(PurePosixPath(by_format[None]).suffix.lower()):
+            raise DeclarationError(
+                f"{by_format[None]!r} is a table in a format that is not read; CSV, TSV, JSON Lines and Parquet are. "
+                f"Convert it first: {convert}"
+            )
         raise DeclarationError(
             f"{by_format[None]!r} has an unknown suffix; known are {', '.join(FORMAT_OF_SUFFIX)}, optionally followed "
             "by .gz, .bz2 or .zst. Name the files by a glob, such as 'corpus/**/*.jsonl', or say which format it is "
@@ -273,6 +294,7 @@ def reading_of(
     for these files.
     """
     text_kinds = ("csv", "tsv")
+    delimiter = "\t" if delimiter == r"\t" else delimiter  # as a shell passes it
     for option, value, kinds in (
         ("delimiter", delimiter, ("csv",)),
         ("null", null, text_kinds),
@@ -283,6 +305,11 @@ def reading_of(
             raise DeclarationError(
                 f"{option} is for {' and '.join(each.upper() for each in kinds)}, and these files are {kind}. Omit it."
             )
+    if delimiter and len(delimiter.encode()) > 1:
+        raise DeclarationError(
+            f"delimiter should be one ASCII character, got {delimiter!r}. Put one between the fields first: "
+            f"sed {shlex.quote(f's/{delimiter}/;/g')} FILE > NEW."
+        )
     given: dict[str, object] = {"delimiter": delimiter, "null": list(null) or None, "decimal": decimal}
     if names:
         given |= {"columns": list(names), "header": False}
@@ -340,6 +367,14 @@ def _check_delimiter(content: bytes, name: str, kind: str) -> None:
 
 def _check_header(header: list[str], name: str) -> None:
     """Raises `DeclarationError` for a row of numbers that no header has: years and wavelengths are in order."""
+    begins, advice = header[0].lstrip().lower(), ""
+    if begins[:1] == "{" and ":" in begins:
+        advice = "JSON: {}. Say so (--format json)."
+    elif begins.startswith(("<!doctype", "<html", "<?xml")):
+        advice = "a page of HTML or XML: {}. A server may have sent it instead of the data: download the file again."
+    if advice:
+        shown = f"{','.join(header)!r:.60}"
+        raise DeclarationError(f"expected the first row of {name!r} to name the columns, found {advice.format(shown)}")
     numbers = [float(each) for each in header if _NUMBER.fullmatch(each.strip())]
     in_order = sorted(numbers)
     is_in_order = len({*numbers}) == len(numbers) and numbers in (in_order, in_order[::-1])
@@ -353,13 +388,13 @@ def _check_header(header: list[str], name: str) -> None:
 
 def _check_comment(rows: Sequence[list[str] | str], name: str) -> None:
     """Raises `DeclarationError` for a first row that begins with #, if the second one names the columns: where all
-    later rows have a number, it has none. Without numbers, a blank after the # tells a comment.
+    later rows have a number, it has none. Without numbers, a blank in its first field tells a comment.
     """
     if len(rows) < 3 or not str(rows[0][0]).startswith("#"):
         return
     where = [{n for n, each in enumerate(row) if not isinstance(row, str) and _NUMBER.fullmatch(each)} for row in rows]
     numbers = set.intersection(*where[2:])
-    if numbers - where[1] or (not numbers and rows[0][0].startswith("# ")):
+    if numbers - where[1] or (not numbers and " " in rows[0][0]):
         raise DeclarationError(
             f"expected the first row of {name!r} to name the columns, found a comment: {','.join(rows[0])!r:.60}; the "
             f"second row seems to name them: {','.join(rows[1])!r:.60}. Take comments out first: "
@@ -388,15 +423,6 @@ def _writer_quotes(text: str) -> bool:
     csv.writer(written, delimiter="\t", lineterminator="\n").writerows(rows)
     is_same = text.replace("\r\n", "\n").startswith(written.getvalue().rstrip("\n").replace("\r\n", "\n"))
     return is_same and ('""' in text or any(len(line.split("\t")) != len(rows[0]) for line in lines if line))
-
-
-def type_of_text(dtype: str) -> Code:
-    """The type of a column for a source of text; values that may be missing are then None."""
-    if dtype in FLOATS:
-        return Code("float | None")
-    if dtype in INTEGERS:
-        return Code("int")
-    return Code("bool") if dtype == "bool" else Code("bytes | None" if dtype == "bytes" else "str | None")
 
 
 # The first rows.

@@ -11,26 +11,14 @@ exactly is an error. Numbers with leading zeros are text too: `02139` is not a q
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import datetime
-import functools
-import json
-import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-
-from beam_pipes.analysis import Result
 from beam_pipes.checks import choice, known
-from beam_pipes.engine.graph import brief
-from beam_pipes.engine.records import Table
-from beam_pipes.errors import DeclarationError, TaskError
-from beam_pipes.format.dtypes import FLOATS, INTEGERS, NAMES, numpy_dtype
-from beam_pipes.format.spec import ColumnValues
-from beam_pipes.recipes.column_types import EXACT, types_of_parquet, types_of_partitions, types_of_rows
+from beam_pipes.errors import DeclarationError
+from beam_pipes.format.dtypes import FLOATS, INTEGERS, NAMES
+from beam_pipes.recipes.column_types import types_of_parquet, types_of_partitions, types_of_rows
 from beam_pipes.recipes.options import (
     CLASSES_HELP,
     DELIMITER_HELP,
@@ -41,296 +29,14 @@ from beam_pipes.recipes.options import (
     types_of,
     units_of,
 )
-from beam_pipes.recipes.row_files import assign_source, files_of, format_of, reading_of, type_of_text
+from beam_pipes.recipes.row_files import assign_source, files_of, format_of, reading_of
+from beam_pipes.recipes.row_values import LABEL, UNITS, feature_of, since_1970
 from beam_pipes.recipes.written import Code, Common, CommonOptions, EndsInTime, Module, Recipe, call
-from beam_pipes.sources.arrow_values import numbers_in
 from beam_pipes.sources.selection import Paths
 from beam_pipes.transforms.by_key import time_of
-from beam_pipes.typed import stage
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-LABEL = "label"
-#: In which the time since 1970 may be stored.
-UNITS = {unit: datetime.timedelta(**{unit: 1}) for unit in ("days", "hours", "minutes", "seconds")}
-
-
-@stage(batched=True, version=4)
-def row_example(
-    rows: list[object],
-    *,
-    types: Mapping[str, str],
-    label: str | None = None,
-    classes: Sequence[str] | Result | None = None,
-    left_out: Sequence[str] | None = None,
-    inferred: Sequence[str] = (),
-    kinds: Mapping[str, str] | None = None,
-    dates: Mapping[str, str] | None = None,
-) -> list[dict[str, object]]:
-    """Rows to examples: `{"wings": 2, "species": "bee"}` with `label="species"` → `{"wings": 2, "label": 0}`.
-
-    Args:
-        types: column → dtype, of the columns that are stored. Missing values are NaN in floats and `""` in text.
-        label: the column that is stored as `label`.
-        classes: the values of this column, if they are text; a label is a position in them. Values learned by an
-            analyzer are sorted by name.
-        left_out: columns that are not stored; a row with columns besides these and `types` fails. None allows any.
-        inferred: columns whose dtype was inferred from other rows of JSON; they hold no value of another kind.
-        kinds: column → what all values of an `inferred` column of text are, if not text: "an object", "a list",
-            "a number" or "true or false".
-        dates: column of text, dates or times → the unit, one of `UNITS`, in which the time since 1970 is stored.
-
-    Raises `TaskError` if an integer or a bool is missing.
-    """
-    names = classes.class_names() or () if isinstance(classes, Result) else classes
-    numbers = None if names is None else numbers_of(tuple(names))
-    known = None if left_out is None else {*types, *left_out}
-    of_values = {name: _kinds_of(types[name], name, kinds) for name in inferred if "[" not in types[name]}
-    of_elements = {name: _kinds_of(types[name]) for name in inferred if types[name].endswith("[]")}
-    examples = []
-    for row in rows:
-        assert isinstance(row, Mapping)  # sources of tables give only mappings
-        if known is not None and not known.issuperset(row):
-            name = next(name for name in row if name not in known)
-            raise TaskError(
-                f"the row has the column {name!r}, which has no type, because none of the rows that types were "
-                f"inferred from has it. Leave it out (--type {name}=skip), or give it a type in the declaration "
-                "(--print-python)."
-            )
-        for name, kind in of_values.items():
-            if type(value := row.get(name)) not in kind:
-                raise _of_another_kind(value, name, types[name])
-        for name, kind in of_elements.items():
-            if type(value := row.get(name)) is list and not kind.issuperset(map(type, value)):
-                raise _of_another_kind(value, name, types[name])
-        example = {name: _value(row.get(name), name, dtype) for name, dtype in types.items()}
-        for name, unit in (dates or {}).items():
-            example[name] = _since_1970(example[name], name, unit)
-        if label is not None:
-            value = example.pop(label)
-            if numbers is not None and not value:
-                raise TaskError(
-                    f"the column {label!r} is the label, but has no value here. Drop such rows (--on-error drop)."
-                )
-            example[LABEL] = value if numbers is None else number_of(str(value), numbers, what=f"a {label!r}")
-        examples.append(example)
-    return examples
-
-
-# Values of JSON that a column of a dtype may hold besides null, numbers for all others; text is refused by `_value`.
-_NUMBERS = frozenset([int, float, str, type(None)])
-_KINDS = {"str": frozenset([str, type(None)]), "bool": frozenset([bool, str, type(None)])}
-# The same for columns of text that hold none.
-_KINDS_AS_TEXT: Mapping[str, frozenset[object]] = {
-    "an object": frozenset([dict, type(None)]),
-    "a list": frozenset([list, type(None)]),
-    "a number": frozenset([int, float, type(None)]),
-    "true or false": frozenset([bool, type(None)]),
-}
-
-
-def _kinds_of(dtype: str, name: str = "", kinds: Mapping[str, str] | None = None) -> frozenset[object]:
-    if kinds and name in kinds:
-        return _KINDS_AS_TEXT[kinds[name]]
-    return _KINDS.get(dtype.removesuffix("[]"), _NUMBERS)
-
-
-def _of_another_kind(value: object, name: str, dtype: str) -> TaskError:
-    return TaskError(
-        f"the column {name!r} is {dtype}, as inferred from other rows, found {json.dumps(value):.60}. Declare a type "
-        f"that all have (--type {name}=str), or drop such rows (--on-error drop)."
-    )
-
-
-def _of_columns(
-    table: Table,
-    *,
-    types: Mapping[str, str],
-    label: str | None = None,
-    classes: Sequence[str] | Result | None = None,
-    left_out: Sequence[str] | None = None,
-    inferred: Sequence[str] = (),
-    kinds: Mapping[str, str] | None = None,
-    dates: Mapping[str, str] | None = None,
-) -> Table | None:
-    """`row_example` of rows that are kept as columns; None, or any error, if there are rows that it may refuse."""
-    if left_out is not None and not table.columns.keys() <= {*types, *left_out}:
-        return None
-    for name in table.columns.keys() & {*inferred}:
-        values: Iterable[object] = table.values(name)
-        if (dtype := types[name]).endswith("[]"):
-            values = [element for value in table.values(name) if type(value) is list for element in value]
-        if "[" not in dtype.removesuffix("[]") and not {*map(type, values)} <= _kinds_of(dtype, name, kinds):
-            return None
-    made = {name: _stored(table, name, dtype) for name, dtype in types.items()}
-    for name, unit in (dates or {}).items():
-        texts = column if isinstance(column := made[name], list) else column.tolist()
-        made[name] = np.array([_since_1970(text, name, unit) for text in texts], np.float64)
-    if label is not None:
-        column = made.pop(label)
-        names = classes.class_names() or () if isinstance(classes, Result) else classes
-        if names is None:
-            made[LABEL] = column
-        else:
-            numbers = numbers_of(tuple(names))
-            values = column if isinstance(column, list) else column.tolist()
-            if not all(values):
-                return None
-            made[LABEL] = np.array([numbers[str(value)] for value in values])
-    return Table(made, len(table))
-
-
-row_example.function.of_columns = _of_columns  # type: ignore[attr-defined]
-
-
-def _stored(table: Table, name: str, dtype: str) -> ColumnValues:
-    """The values of a column as `_value` gives them; raises for one that it may refuse."""
-    if name not in table.columns:
-        return [_value(None, name, dtype)] * len(table)
-    column = numbers_in(table.columns[name])
-    if isinstance(column, np.ndarray):
-        if dtype in FLOATS and column.dtype.kind == "f":
-            if dtype != "float64" and column.dtype == np.float64 and not np.abs(column).max() <= EXACT[dtype]:
-                large = column[np.abs(column) > EXACT[dtype]]
-                with np.errstate(over="ignore"):
-                    is_rounded = large.astype(numpy_dtype(dtype)) != large
-                if (is_rounded & (large == np.floor(large))).any():
-                    raise ValueError  # a whole number, which float32 rounds
-            return column
-        if dtype in INTEGERS and column.dtype.kind in "iu" or dtype == "bool" == column.dtype.name:
-            return column
-        column = column.tolist()
-    kinds = {*map(type, column)}
-    if dtype in FLOATS and kinds <= {float, int, type(None)}:
-        numbers = np.array(column, np.float64)
-        if int not in kinds or not (np.abs(numbers) >= EXACT["float64"]).any():
-            return _stored(Table({name: numbers}, len(table)), name, dtype)
-    if dtype in INTEGERS and kinds == {int}:
-        return np.array(column, np.int64)
-    if dtype == "str" and kinds <= {str} or dtype == "bool" and kinds == {bool}:
-        return column
-    return [_value(value, name, dtype) for value in column]
-
-
-def _since_1970(text: object, name: str, unit: str) -> float:
-    """`"1970-01-02T12:00"` in days → 1.5; a missing time is NaN. Raises `TaskError` for other text."""
-    if text == "":
-        return math.nan
-    if (time := time_of(text)) is None:
-        raise TaskError(
-            f"the column {name!r} should hold dates or times in ISO 8601, such as 2024-06-01 or 2024-06-01T12:00Z, "
-            f"found {brief(text)}. Write them so, store the column as text (omit --dates {name}={unit}), or drop such "
-            "rows (--on-error drop)."
-        )
-    since = time.replace(tzinfo=time.tzinfo or datetime.timezone.utc) - datetime.datetime(
-        1970, 1, 1, tzinfo=datetime.timezone.utc
-    )
-    return since / UNITS[unit]
-
-
-@functools.lru_cache(maxsize=8)  # called for each record
-def numbers_of(classes: tuple[str, ...]) -> Mapping[str, int]:
-    """Class → its number."""
-    return {name: number for number, name in enumerate(classes)}
-
-
-def number_of(name: str, numbers: Mapping[str, int], *, what: str, field: str | None = None) -> int:
-    """The number of a class. Raises `TaskError` if it is unknown; `what` describes the value of this class."""
-    if name not in numbers:
-        raise TaskError(
-            f"{what} is of the class {name!r}, which is not one of the {len(numbers)} classes "
-            f"({', '.join(list(numbers)[:10])}{', …' if len(numbers) > 10 else ''}). Add it at the end of --classes "
-            "(classes=[…]), or drop such records with --on-error drop.",
-            field=field,
-        )
-    return numbers[name]
-
-
-def _value(value: Any, name: str, dtype: str) -> object:
-    if dtype == "str":
-        return value if isinstance(value, str) else _as_text(value, name)
-    if value is None:
-        if dtype in FLOATS:
-            return math.nan
-        if dtype == "bytes":
-            return b""
-        if dtype.endswith("[]"):
-            return [] if dtype in ("str[]", "bytes[]") else np.empty(0, dtype[:-2])
-        raise TaskError(f"the column {name!r} is {dtype} and has no value here. {_instead(name, dtype)}")
-    if dtype.removesuffix("[]") in EXACT and dtype != "float64":
-        _check_whole(value, name, dtype)
-    if type(value) is int and dtype in FLOATS and abs(value) < EXACT["float64"]:
-        return float(value)
-    if type(value) is str and (dtype in INTEGERS or dtype in FLOATS or dtype == "bool"):
-        raise TaskError(f"the column {name!r} is {dtype}, found the text {value!r:.60}. {_instead(name, 'bool')}")
-    if dtype.endswith("[]") and isinstance(value, list):
-        return _elements(value, name, dtype)
-    return value
-
-
-def _elements(values: list[Any], name: str, dtype: str) -> list[Any]:
-    """The elements of a list; a missing one is NaN, or empty text."""
-    if None not in values:
-        return values
-    missing = {"str[]": "", "bytes[]": b""}.get(dtype, math.nan)
-    if missing is math.nan and dtype[:-2] not in FLOATS:
-        raise TaskError(
-            f"the column {name!r} is {dtype} and has no value at place {values.index(None)} of the list. Declare a "
-            f"different type (--type {name}=float64[])."
-        )
-    return [missing if value is None else value for value in values]
-
-
-def _instead(name: str, dtype: str) -> str:
-    other = "float64" if dtype in INTEGERS else "str"
-    return f"Declare a different type (--type {name}={other}), or drop such rows (--on-error drop)."
-
-
-def _check_whole(value: Any, name: str, dtype: str) -> None:
-    """Raises `TaskError` for a whole number that a float rounds. (Others are rounded as in any float.)"""
-    scalar = dtype.removesuffix("[]")
-    if isinstance(value, np.ndarray | np.generic) and value.dtype != np.float64 and value.dtype.kind == "f":
-        return
-    for number in value if isinstance(value, list | np.ndarray) else [value]:
-        if isinstance(number, float | int) and abs(number) > EXACT[scalar]:
-            with np.errstate(over="ignore"):
-                stored = float(np.asarray(number, np.float64).astype(numpy_dtype(scalar)))
-            if stored != number and number == number // 1:
-                raise TaskError(
-                    f"the column {name!r} is {dtype}, which does not hold {number:.0f}: it would become "
-                    f"{stored:.0f}. Declare a different type (--type {name}={dtype.replace(scalar, 'float64')})."
-                )
-
-
-def _as_text(value: Any, name: str) -> str:
-    """A value other than text as text: None is `""`, lists and dicts are JSON, all others as Python writes them."""
-    if value is None:
-        return ""
-    if isinstance(value, bytes):
-        try:
-            return value.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise TaskError(
-                f"the column {name!r} holds bytes that are not UTF-8: {error}. Store them as they are (--type "
-                f"{name}=bytes)."
-            ) from None
-    if isinstance(value, np.datetime64):
-        return str(value).replace("T", " ")
-    if isinstance(value, np.timedelta64):
-        micros, rest = divmod(int(value.astype("int64")), 1000)
-        text = str(datetime.timedelta(microseconds=micros))
-        return f"{text}{'' if '.' in text else '.000000'}{rest:03}"
-    if isinstance(value, dict | list | tuple | np.ndarray):
-        return json.dumps(value, default=functools.partial(_in_json, name=name))
-    return str(value)
-
-
-def _in_json(value: Any, *, name: str) -> object:
-    """Values that JSON lacks: arrays become lists, bytes base64, dates and decimals text."""
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else _as_text(value, name)
 
 
 def table(
@@ -429,6 +135,10 @@ def table(
         inferred = types_of_rows(files, kind, declared=declared, among=among, kinds=kinds, **reading)
         partitions = {name: dtype for name, dtype in types_of_partitions(files).items() if name not in inferred}
     inferred |= partitions
+    if not {*inferred} - {*partitions}:
+        raise DeclarationError(
+            f"there are no rows in {', '.join(repr(file.name) for file in files.files[:3])}. Give files with rows."
+        )
     is_text = kind in ("csv", "tsv")
     if columns is not None:
         for column in columns:
@@ -439,6 +149,11 @@ def table(
         known(column, among=inferred, what="column", where="dates")
     kept = {"label": label, "by": by, "split_by_time": time, "stratify": stratify}
     chosen = _chosen(inferred, types or {}, kept=kept, may_skip_others=kind == "json", is_text=is_text)
+    if "" in chosen:
+        raise DeclarationError(
+            f"the column {[*inferred].index('') + 1} of {len(inferred)} has no name. Leave it out (--type =skip), or "
+            "name it in the file."
+        )
     for column in dates:
         if chosen.get(column) != "str":
             raise DeclarationError(
@@ -449,9 +164,9 @@ def table(
     if by is not None and by == label:
         common = dataclasses.replace(common, by=LABEL)
     module = Module()
-    there = {name: dtype for name, dtype in partitions.items() if name in chosen}
+    there = {name: _read_as(chosen[name], dtype) for name, dtype in partitions.items() if name in chosen}
     own = {column: dtype for column, dtype in chosen.items() if column not in there}
-    schema = {column: type_of_text(dtype) for column, dtype in own.items()} if is_text else None
+    schema = {column: _type_of_text(dtype) for column, dtype in own.items()} if is_text else None
     guessed = [column for column in own if column not in (types or {})]
     if is_text:
         reading |= {"inferred": [column for column in guessed if chosen[column] != "str"] or None}
@@ -503,7 +218,7 @@ def table(
                     f"{unread[0]!r}. Write it so (--split-by-time {time}:train=2024-06-01,eval)."
                 )
             unit = dates[time]
-            ends = {name: _since_1970(end, time, unit) if isinstance(end, str) else end for name, end in ends.items()}
+            ends = {name: since_1970(end, time, unit) if isinstance(end, str) else end for name, end in ends.items()}
         splits = module.splits_by_time(common, (time, ends))
     analyzers = [Code("classes")] if is_learned else []
     if stratify is not None:
@@ -522,6 +237,11 @@ def table(
     loads = f"from beam_pipes.loader import Loader\nfor batch in Loader(SPLIT, batch_size=ROWS): ...  # {shown}"
     text = module.text("Rows and their types, as `beam-pipes table` declares them.")
     return Recipe(text, loads, rows=256, left_out=module.left_out, renamed=renamed)
+
+
+def _read_as(stored: str, inferred: str) -> str:
+    """The dtype in which a source reads a partition: all that are inferred as numbers are whole."""
+    return stored if stored == "str" else "float64" if inferred == "str" and stored in FLOATS else "int64"
 
 
 def _check_dates(dates: Mapping[str, str], types: Mapping[str, str]) -> None:
@@ -587,13 +307,10 @@ def _chosen(
     return chosen
 
 
-def feature_of(dtype: str) -> Code:
-    """The feature of a dtype; `float32[]` is a list of any length, `float32[][4]` one of lists of four: boxes."""
-    scalar, *sizes = re.findall(r"\w+|\[\d*\]", dtype)
-    shape = tuple(int(size[1:-1]) if size != "[]" else None for size in sizes)
-    if scalar not in NAMES or "".join((scalar, *sizes)) != dtype or shape[:1] not in ((), (None,)) or len(shape) > 2:
-        raise DeclarationError(
-            f"{dtype!r} is no dtype. Choose one of: {', '.join(NAMES)}; a list of numbers is float32[], boxes are "
-            "float32[][4]."
-        )
-    return call("FeatureSpec", scalar, shape=shape or None)
+def _type_of_text(dtype: str) -> Code:
+    """The type of a column for a source of text; values that may be missing are then None."""
+    if dtype in FLOATS:
+        return Code("float | None")
+    if dtype in INTEGERS:
+        return Code("int")
+    return Code("bool") if dtype == "bool" else Code("bytes | None" if dtype == "bytes" else "str | None")

@@ -482,7 +482,7 @@ def _assign_source_of_fields(
     if kind in _FIELDS:
         check_fields(files, kind, named, **options)
     if kind == "parquet":
-        partitions = types_of_partitions(files)
+        partitions = {n: "str" if dtype == "str" else "int64" for n, dtype in types_of_partitions(files).items()}
         columns = columns_of_fields(files, fields, optional=beside)
         options["columns"] = columns and [name for name in columns if name not in partitions]
         options["partitions"] = {n: dtype for n, dtype in partitions.items() if columns is None or n in columns} or None

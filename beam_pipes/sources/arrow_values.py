@@ -2,7 +2,8 @@
 
 Lists of numbers without nulls are NumPy arrays; the rest is what pyarrow's `to_pylist` gives without pandas. Times in
 nanoseconds are `datetime`, `time` and `timedelta`, as others are. Where such a value has a part of a microsecond,
-which these do not hold, it is a `numpy.datetime64` or `numpy.timedelta64`, and with a time zone the text of Arrow.
+which these do not hold, it is a `numpy.datetime64` or `numpy.timedelta64`; a time of a day, and an instant with a time
+zone, is text as of the others, with nine digits: `01:00:00.000001001`, `1970-01-01 01:00:00.000001001+01:00`.
 """
 
 from __future__ import annotations
@@ -168,8 +169,12 @@ def _of_nanoseconds(column: Any) -> list[object]:
     values: list[object] = thousands.cast(coarser).to_pylist()
     finer = [at for at, number in enumerate(numbers.to_pylist()) if number is not None and number % 1000]
     for at in finer:
-        if zone is not None:
-            values[at] = str(column[at].cast(pyarrow.string()))
+        if zone is not None or pyarrow.types.is_time(kind):  # NumPy has neither zones nor times of a day
+            micros, rest = divmod(numbers[at].as_py(), 1000)
+            [time] = pyarrow.array([micros]).cast(coarser).to_pylist()
+            whole = time.isoformat(**({"sep": " "} if is_instant else {}), timespec="microseconds")
+            digits = whole.index(".") + 7
+            values[at] = f"{whole[:digits]}{rest:03}{whole[digits:]}"
         else:
             exact = np.datetime64 if is_instant else np.timedelta64
             values[at] = exact(numbers[at].as_py(), "ns")

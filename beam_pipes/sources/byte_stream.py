@@ -34,9 +34,10 @@ def codec_of(name: str) -> str | None:
     return CODEC_OF_SUFFIX.get(os.path.splitext(name)[1].lower())
 
 
-# How files that are not UTF-8 begin: what they are, and what to do with them.
+# How files begin that are not UTF-8, or stand for others: what they are, and what to do with them.
 _SUFFIX = "give the file a name that ends in "
 _NONE_READS = "no source decompresses it: do so first"
+_WORKBOOK = "convert it first: pandas.read_excel(FILE).to_csv(NEW, index=False)"
 _BEGINNINGS: tuple[tuple[re.Pattern[bytes], str, str], ...] = tuple(
     (re.compile(pattern, re.DOTALL), what, remedy)
     for pattern, what, remedy in (
@@ -44,7 +45,13 @@ _BEGINNINGS: tuple[tuple[re.Pattern[bytes], str, str], ...] = tuple(
         (rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)", "bzip2 data do", f"{_SUFFIX}.bz2"),
         (rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", "zstd data do", f"{_SUFFIX}.zst"),
         (rb"\xfd7zXZ\0", "xz data do", _NONE_READS),
+        (rb"PK\x03\x04.{26}(?:\[Content_Types\]\.xml|docProps/|_rels/|xl/)", "a workbook of Excel does", _WORKBOOK),
         (rb"PK\x03\x04", "zip data do", _NONE_READS),
+        (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old workbook of Excel does", _WORKBOOK),
+        (rb"SQLite format 3\0", "a database of SQLite does", "sqlite3 -header -csv FILE 'SELECT * FROM TABLE' > NEW"),
+        (rb"PAR1", "Parquet does", f"{_SUFFIX}.parquet"),
+        (rb"ARROW1\0\0", "a file of Arrow does", "pandas.read_feather(FILE).to_parquet(NEW)"),
+        (rb"version https://git-lfs", "a pointer of Git LFS does", "fetch what it stands for: git lfs pull"),
         (rb"\x04\x22\x4d\x18", "lz4 data do", _NONE_READS),
         (rb"7z\xbc\xaf\x27\x1c", "7z data do", _NONE_READS),
         (rb"\xff\xfe\0\0|\0\0\xfe\xff", "UTF-32 does", "convert it to UTF-8 (iconv -f UTF-32 -t UTF-8 FILE > NEW)"),
@@ -103,7 +110,8 @@ def refuse_unless_text(file: str, beginning: bytes) -> None:
     The file as a whole is refused, not its lines: some of them would be valid by chance.
     """
     if advice := advice_if_not_utf8(beginning):
-        raise SourceError(f"input {file} is not text in UTF-8{advice}", file=file, offset=0)
+        found = "stands for another file" if "Git LFS" in advice else "is not text in UTF-8"
+        raise SourceError(f"input {file} {found}{advice}", file=file, offset=0)
 
 
 def text_of(content: bytes) -> str:

@@ -213,8 +213,10 @@ class CSV(LineSource):
         there = set(columns)
         missing = [name for name in self.schema or () if name not in there]
         if missing:
+            unnamed = "If the files have no header, name their columns (--names NAME,NAME). "
             raise SourceError(
-                f"{where} should hold all columns of the schema: {missing} missing, found {list(columns)}. Name files "
+                f"{where} should hold all columns of the schema: {missing} missing, found {list(columns)}. "
+                f"{unnamed if 2 * len(missing) >= len(self.schema or ()) else ''}Name files "
                 f"with the same columns, by a glob, or leave the others out (--type {missing[0]}=skip)",
                 columns=columns,
             )

@@ -188,7 +188,10 @@ def _message(error: csv.Error) -> str:
             "expected lines that end in LF or CRLF, found CR alone, as old Macintoshes wrote it. Convert the file: "
             r"tr '\r' '\n' < FILE > NEW"
         )
-    return f"expected a row of delimited fields: {error}"
+    escaped = ""
+    if "expected after" in str(error):
+        escaped = """. A quote within quotes is doubled. If it has a backslash instead: sed 's/\\\\"/""/g' FILE > NEW"""
+    return f"expected a row of delimited fields: {error}{escaped}"
 
 
 def _utf8_or_error(fields: list[str] | str) -> list[str] | str:

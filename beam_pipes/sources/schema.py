@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+import shlex
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -83,9 +84,24 @@ def with_kind_kept(name: str, declared: object, convert: Convert) -> Convert:
                 f"without such values: read it as text (--type {name}=str), or as a number "
                 f"(--type {name}=float64, int64 where all are whole)"
             )
-        return convert(text)
+        try:
+            return convert(text)
+        except ValueError as error:
+            other = "float64" if kind != "bool" and (not word or _is_number(word)) else "str"
+            null = f", or say that it stands for a missing value (--null {shlex.quote(text):.60})"
+            raise ValueError(
+                f"{error}. Types were inferred from other rows: declare one that all have (--type {name}={other})"
+                f"{null if word and other == 'str' else ''}"
+            ) from None
 
     return converted
+
+
+def _is_number(word: str) -> bool:
+    try:
+        return math.isfinite(float(word)) and "_" not in word
+    except ValueError:
+        return False
 
 
 def with_kinds_kept(name: str, declared: object, convert: ConvertColumn) -> ConvertColumn:

@@ -20,7 +20,14 @@ from urllib.parse import unquote
 from beam_pipes.errors import CacheNotFoundError, SourceError, StorageError
 from beam_pipes.extras import require
 from beam_pipes.sources.arrow_values import ArrowBatch, ArrowSchema, num_leaves, rows_of, table_of
-from beam_pipes.sources.byte_stream import hash_range, open_input, read_error, read_range, require_digest
+from beam_pipes.sources.byte_stream import (
+    advice_if_not_utf8,
+    hash_range,
+    open_input,
+    read_error,
+    read_range,
+    require_digest,
+)
 from beam_pipes.sources.file_source import FileSource, Range
 from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_table
 from beam_pipes.sources.selection import FoundFile, Paths, select
@@ -84,7 +91,8 @@ class _Tables(FileSource):
     _: KW_ONLY
     columns: Sequence[str] | None = None
 
-    VERSION: ClassVar[int] = 2  # 1 gave times in nanoseconds as objects of pandas, where that is installed
+    # 1 gave times in nanoseconds as objects of pandas, where that is installed, 2 times of a day as lengths.
+    VERSION: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,8 +160,8 @@ class Parquet(_Tables):
     Values are Python's (`int`, `float`, `str`, `bytes`, `bool`, `datetime`, None for null, `dict` for a struct), lists
     of numbers are NumPy arrays. `columns` selects top-level columns, in this order; the others are not read and do
     not affect fingerprints. `partitions` are columns whose values are in the names of directories, as Hive and Spark
-    write them, each with its dtype ("int64" or "str"): `year=2024/a.parquet` with `partitions={"year": "int64"}` →
-    rows with `"year": 2024`. Files are split between row groups. Needs pyarrow.
+    write them, each with its dtype ("int64", "float64" or "str"): `year=2024/a.parquet` with
+    `partitions={"year": "int64"}` → rows with `"year": 2024`. Files are split between row groups. Needs pyarrow.
     """
 
     _: KW_ONLY
@@ -233,7 +241,7 @@ class Parquet(_Tables):
     def _with_partitions(self, batch: ArrowBatch, file: str) -> ArrowBatch:
         pyarrow = require("pyarrow", purpose="Parquet")
         for name, value in partition_values(self.partitions, file).items():
-            kind = pyarrow.string() if (self.partitions or {})[name] == "str" else pyarrow.int64()
+            kind = getattr(pyarrow, {"str": "string"}.get(dtype := (self.partitions or {})[name], dtype))()
             batch = batch.append_column(name, pyarrow.array([value] * batch.num_rows, kind))
         return batch
 
@@ -381,7 +389,8 @@ def partition_values(partitions: Mapping[str, str] | None, file: str) -> dict[st
     there, values = partitions_of(file), dict[str, object]()
     for name, dtype in partitions.items():
         try:
-            values[name] = there[name] if dtype == "str" or there[name] is None else int(there[name] or "")
+            read = {"int64": int, "float64": float}.get(dtype, str)
+            values[name] = None if (value := there[name]) is None else read(value)
         except (KeyError, ValueError):
             raise SourceError(
                 f"input {file} should have a directory of the partition {name!r} with a value of type {dtype} "
@@ -437,8 +446,11 @@ def opened_parquet(path: str, file: str) -> Iterator[_ParquetFile]:
         if str(error).startswith("Expected all lists to be of size="):
             advice = ". pyarrow reads no null in a column of lists of a fixed size: write it as a list of any size"
         elif "magic bytes" in str(error):
-            advice = " Write or copy it again, or name the format that it has (--format)"
-        raise SourceError(f"input {file} cannot be read as Parquet: {error}{advice}", file=file, offset=0) from error
+            begins = next(read_range(path, file, 0, 64), b"")
+            advice = "" if begins.startswith(b"PAR1") else advice_if_not_utf8(begins)
+            advice = advice or ". Write or copy it again, or name the format that it has (--format)"
+        words = str(error).rstrip(".")
+        raise SourceError(f"input {file} cannot be read as Parquet: {words}{advice}", file=file, offset=0) from error
     except OSError as error:
         raise read_error(file, error, offset=0) from error
 

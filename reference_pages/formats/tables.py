@@ -257,6 +257,12 @@ CSV_ROWS = [
         library("zstandard").compress(N.encode())), read_csv, Read(Reference("zstandard", _by_standard_library))),
     Row("CSV", "compressed, and the name does not say so", text("a.csv", gzip.compress(N.encode())),
         read_csv, Refused("It begins as gzip data do: give the file a name that ends in .gz")),
+    Row("CSV", "a pointer of Git LFS", text("a.csv", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
+        read_csv, Refused("stands for another file. It begins as a pointer of Git LFS does: fetch what")),
+    Row("CSV", "a database of SQLite under its name", text("a.csv", b"SQLite format 3\0"), read_csv,
+        Refused("It begins as a database of SQLite does: sqlite3 -header -csv FILE")),
+    Row("CSV", "a page of HTML, or JSON Lines, under its name, in `table`", text("a.csv", "<!DOCTYPE html>\n<p>\n"),
+        typed(), Refused("to name the columns, found a page of HTML or XML")),
     Row("CSV", "files of 0 bytes", several(text("a.csv", ""), text("b.csv", N)), typed(),
         LeftOut("empty", column("n", 1, 2, of="–"))),
     Row("TSV", "quotes", text("a.tsv", 'a\tb\n"Good-bye\tx\n1\t"y"\n'), read_tsv, Read(WITHOUT_QUOTES, "text")),
@@ -302,6 +308,12 @@ JSON_ROWS = [
         Refused("The file is a JSON array, not JSON Lines")),
     Row("JSON object", "over several lines", text("a.json", '{\n "a": 1\n}\n'), typed(),
         Refused("The file has an object over several lines, and JSON Lines one on each line")),
+    Row("JSON object", "one that holds all rows, in `table`", text("a.json", '{"data": [{"a": 1}, {"a": 2}]}\n'),
+        typed(), Refused("is one object, whose 'data' holds 2. If these are the rows, write one on each line: jq -c")),
+    *(Row("JSON object", f"a frame of pandas, `orient={orient!r}`, in `table`", text("a.json", content), typed(),
+          Refused("is one object with all rows, as pandas writes a frame"))
+      for orient, content in (("columns", '{"a": {"0": 1, "1": 2}}'),
+                              ("split", '{"columns": ["a"], "index": [0, 1], "data": [[1], [2]]}'))),
 ]  # fmt: skip
 PARQUET_ROWS = [
     Row("Parquet", "bools, integers, floats, text, bytes, dictionaries, nulls", parquet(_types), read_parquet,
@@ -366,8 +378,10 @@ PARQUET_ROWS = [
       for codec in ("lz4", "zstd")),
     Row("Arrow", "the file format, Feather", arrow("file"), read_arrow, Refused("It is in Arrow's file format")),
     Row("Arrow", "cut short", _cut(arrow("stream")), read_arrow, Refused("cannot be read as a stream of Arrow")),
-    *(Row(name, "all", text(f"a{suffix}", "x"), typed(), Refused(f"'a{suffix}' has an unknown suffix"))
-      for name, suffix in (("Avro", ".avro"), ("ORC", ".orc"), ("Excel", ".xlsx"))),
+    *(Row(name, "all", text(f"a{suffix}", "x"), typed(), Refused(
+        f"'a{suffix}' is a table in a format that is not read; CSV, TSV, JSON Lines and Parquet are. Convert it first"))
+      for name, suffix in (("Avro", ".avro"), ("ORC", ".orc"), ("Excel", ".xlsx"), ("SQLite", ".sqlite"),
+                           ("Arrow", ".arrow"), ("Feather", ".feather"), ("pickle", ".pkl"), ("Stata", ".dta"))),
     *(Row(name, "all", text(f"a{suffix}", "x"), typed(), Refused(f"'a{suffix}' is compressed in a way that is"))
       for name, suffix in (("zip", ".csv.zip"), ("xz", ".csv.xz"))),
 ]  # fmt: skip

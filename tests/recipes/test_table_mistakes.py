@@ -137,6 +137,69 @@ def told(*arguments: str) -> str:
             ["'a.tsv' has no tab, but 1 times ','", "--format csv"],
             id="TSV of commas",
         ),
+        pytest.param(
+            {"a.csv": "a\tb\n1\t2\n"},
+            ["a.csv", "--delimiter", "||"],
+            ["'||'. Put one between", "sed 's/||/;/g'"],
+            id="two",
+        ),
+        pytest.param({"a.csv": '{"a": 1}\n{"a": 2}\n'}, ["a.csv"], ["found JSON: ", "--format json"], id="JSON as CSV"),
+        pytest.param(
+            {"a.csv": 'a,b\n"x \\"y\\"",1\n'},
+            ["a.csv"],
+            ["""If it has a backslash instead: sed 's/\\\\"/""/g' FILE"""],
+            id="quotes behind backslashes",
+        ),
+        pytest.param(
+            {"a.csv": "#made by me,x\nname,city\nbob,rome\nann,oslo\n"},
+            ["a.csv"],
+            ["found a comment"],
+            id="comment of words",
+        ),
+        pytest.param(
+            {"in/a.csv": "0,x\n1,y\n", "in/b.csv": "2,z\n3,w\n"},
+            ["in"],
+            ["no header, name their", "--names"],
+            id="Spark",
+        ),
+        pytest.param({"a.tsv": "a\n\\N\n1\n"}, ["a.tsv"], [r"--null '\N'"], id="a mark of Hive"),
+        pytest.param({"a.xlsx": "x"}, ["a.xlsx"], ["pandas.read_excel('FILE').to_parquet("], id="Excel"),
+        pytest.param(
+            {"a.jsonl": '{"n": 1}\n{"n": ""}\n{"n": 2}\n'}, ["a.jsonl"], ["text in 'a.jsonl@9': ''"], id="empty text"
+        ),
+        pytest.param(
+            {"a.jsonl": '{"": 1}\n'}, ["a.jsonl"], ["column 1 of 1 has no name", "(--type =skip)"], id="no name"
+        ),
+        pytest.param(
+            {"in/a.csv": "n\n1\n", "in/b.csv": "n\n0.5\n", "in/c.csv": "n\n2\n"},
+            ["in"],
+            ["'b.csv@2': column 'n': expected an int, got '0.5'", "(--type n=float64)"],
+            id="a float in a file between",
+        ),
+        pytest.param(
+            {"in/a.csv": "n\n1\n", "in/b.csv": "n\nNA\n", "in/c.csv": "n\n2\n"},
+            ["in"],
+            ["(--null NA)"],
+            id="a mark between",
+        ),
+        *(
+            pytest.param(
+                {"in/a.jsonl": one, "in/b.jsonl": other, "in/c.jsonl": one},
+                ["in"],
+                [f"the column 'n' is {dtype}, found 1.5", f"(--type n={right})"],
+                id=f"JSON, {dtype}",
+            )
+            for dtype, right, one, other in (
+                ("int64", "float64", '{"n": 1}\n', '{"n": 1.5}\n'),
+                ("int64[]", "float64[]", '{"n": [1]}\n', '{"n": [1.5]}\n'),
+            )
+        ),
+        pytest.param(
+            {"a.csv": "n\n" + "300\n" * 20},
+            ["a.csv", "--type", "n=int8"],
+            ["int8, found 300", "(--type n=int64)"],
+            id="int8",
+        ),
         pytest.param({"in/.a.csv": BEES}, ["in"], ["no file matches", "hidden files are left out"], id="empty folder"),
     ],
 )

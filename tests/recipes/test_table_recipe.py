@@ -7,6 +7,7 @@ import datetime
 import decimal
 import functools
 import gzip
+import itertools
 import json
 import math
 import re
@@ -662,3 +663,48 @@ def test_lists_that_are_all_empty_in_one_file_take_their_type_from_the_others(va
     pyarrow.parquet.write_table(pa.table({"v": [1]}), "in/c.parquet")
     with pytest.raises(DeclarationError, match="the column 'v' is "):
         table("in")
+
+
+def test_partitions_are_read_as_their_types_say() -> None:
+    for place, value in (("year=2023", 1), ("year=__HIVE_DEFAULT_PARTITION__", 2)):
+        Path(f"in/{place}").mkdir(parents=True)
+        pyarrow.parquet.write_table(pa.table({"n": [value]}), f"in/{place}/a.parquet")
+
+    nulls = [row["year"] for row in built(table("in"))["train"]]
+    assert nulls[0] == 2023 and math.isnan(nulls[1]) and nulls[0].dtype == np.float32
+    Path("in/year=__HIVE_DEFAULT_PARTITION__").rename("in/year=0.50")
+    for number, (dtype, value) in enumerate({"float64": 0.5, "str": "0.50"}.items()):
+        rows = built(table("in", types={"year": dtype}), to=f"c{number}")["train"]
+        assert {row["year"] for row in rows} == {2023 if dtype == "float64" else "2023", value}
+
+
+def test_types_of_parquet_are_those_of_what_is_stored() -> None:
+    def stored(column: pa.Array, *, other: pa.Array | None = None) -> tuple[str, list[Any]]:
+        paths = ["a.parquet", "b.parquet"][: 1 if other is None else 2]
+        for path, values in zip(paths, (column, other), strict=False):
+            pyarrow.parquet.write_table(pa.table({"v": values}), path)
+        cache = built(table(paths), to=f"c{next(numbers)}")
+        return types_of(cache)["v"], [
+            row["v"] if isinstance(row["v"], str) else row["v"].tolist() for row in cache["train"]
+        ]
+
+    numbers = itertools.count()
+    assert stored(pa.array([5 * 10**9 + 1, -1 % 10**9, 0], pa.time64("ns"))) == (
+        "str",
+        ["00:00:05.000000001", "00:00:00.999999999", "00:00:00"],
+    )
+    assert stored(pa.array([1, -1, 0], pa.timestamp("ns", "Europe/Berlin"))) == (
+        "str",
+        ["1970-01-01 01:00:00.000000001+01:00", "1970-01-01 00:59:59.999999999+01:00", "1970-01-01 01:00:00+01:00"],
+    )
+    assert stored(pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0], pa.int8()))) == ("bool", [True, False])
+    assert stored(pa.array([b"0123456789abcdef"], pa.uuid())) == ("str", ["30313233-3435-3637-3839-616263646566"])
+    assert stored(pa.FixedShapeTensorArray.from_numpy_ndarray(np.ones((1, 2, 2), np.float32))) == (
+        "float32",
+        [[1.0, 1.0, 1.0, 1.0]],
+    )
+    assert stored(pa.array([[1]], pa.list_(pa.int32())), other=pa.array([[0.5]])) == ("float64", [[1.0], [0.5]])
+    with pytest.raises(DeclarationError, match=r"int64\[\] in .* and float64\[\] in .* \(--type v=float64\[\]\)"):
+        stored(pa.array([[1]]), other=pa.array([[0.5]]))
+    with pytest.raises(DeclarationError, match="there are no rows in 'a.parquet'"):
+        stored(pa.array([], pa.int64()))
