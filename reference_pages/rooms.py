@@ -47,12 +47,12 @@ ROOMS: dict[str, Room] = {
         1, 1139, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
     ),
     "lineage": Room(1, 1000, "where a record came from; takedown", {"storage", "format", "publication"} | BASE),
-    "cache": Room(1, 4542, "reading a cache: snapshots, splits, columns, mapped shards", REST),
+    "cache": Room(1, 4543, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 2194, "graphs of units, their execution, statistics, resources of stages", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 7580, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 352, "what an analysis is: analyzer, accumulator, result", ENGINE),
-    "loader": Room(1, 10350, "cache → batches of NumPy arrays", CACHE),
+    "loader": Room(1, 10360, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
         1,
         4319,
@@ -162,7 +162,7 @@ ROOMS: dict[str, Room] = {
     ),
     "commands": Room(
         3,
-        3852,
+        3853,
         "the command line",
         ENGINE
         | SOURCES

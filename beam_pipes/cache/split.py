@@ -127,7 +127,8 @@ class Split:
     def __repr__(self) -> str:
         if self.choice is not None:
             return f"<{len(self)} records of {self.whole!r} {self.choice.in_words}>"
-        return f"<Split {self.name!r} of {self._root!r}: {len(self)} records in {self.num_shards} shards>"
+        shards = "shard" if self.num_shards == 1 else "shards"
+        return f"<Split {self.name!r} of {self._root!r}: {len(self)} records in {self.num_shards} {shards}>"
 
     def __reduce__(self) -> tuple[object, ...]:
         return reopen_split, (self._manifest.snapshot, self._manifest.id, *self._how_opened, self.choice)

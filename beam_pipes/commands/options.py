@@ -26,7 +26,7 @@ from beam_pipes.checks import choice
 from beam_pipes.errors import DeclarationError
 from beam_pipes.runners.options import BeamOptions, LocalOptions, arguments_of
 from beam_pipes.runners.portable import ENVIRONMENT_TYPES, PortableOptions
-from beam_pipes.runners.progress import KINDS
+from beam_pipes.runners.progress import KINDS, counted
 
 if TYPE_CHECKING:  # most uses of these commands name no tasks, and start faster without the import
     from _typeshed import DataclassInstance
@@ -302,7 +302,8 @@ def show_outcome(cached: TaskCache) -> None:
         reused = f", {cached.result.reused_shards} of them reused" if cached.result.reused_shards else ""
         counts = ", ".join(f"{split} {count:,}" for split, count in account.outputs.items())
         line += (
-            f": {account.read:,} read, {counts} written, {account.dropped:,} dropped, {account.dead:,} dead letters; "
-            f"{cached.result.num_shards} source shards{reused}; {cached.result.secs:.1f} s"
+            f": {account.read:,} read, {counts} written, {account.dropped:,} dropped, "
+            f"{counted(account.dead, 'dead letter')}; {counted(cached.result.num_shards, 'source shard')}{reused}; "
+            f"{cached.result.secs:.1f} s"
         )
     console.print(line, markup=False)

@@ -401,12 +401,13 @@ def replay_dead_command(
         options=LocalOptions(workers=workers),
         progress=progress_for(),
     )
+    dead = counted(result.dead, "dead letter")
     if result.up_to_date:
-        console.print(f"{result.path} is up to date (snapshot {result.snapshot}), with {result.dead:,} dead letters.")
+        console.print(f"{result.path} is up to date (snapshot {result.snapshot}), with {dead}.")
         return
     console.print(
-        f"{result.replayed:,} dead letters rerun in {result.replayed_shards} source shards, "
-        f"{result.rebuilt_shards} rebuilt, {result.kept_shards} kept; {result.dead:,} dead letters remain; "
+        f"{counted(result.replayed, 'dead letter')} rerun in {counted(result.replayed_shards, 'source shard')}, "
+        f"{result.rebuilt_shards} rebuilt, {result.kept_shards} kept; {dead} left; "
         f"{result.secs:.1f} s."
     )
     console.print(f"The cache is in {result.path} (snapshot {result.snapshot}).")

@@ -131,7 +131,7 @@ def _plan(plan: PackingPlan) -> Description:
         how.append(f"each segment begins with BOS ({ids})")
     if plan.segment_multiple != 1:
         how.append(f"segments of multiples of {plan.segment_multiple} places")
-    tokens = sum(totals.tokens_out for totals in plan.totals.values())
+    tokens = sum(totals.tokens_out for totals in plan.distinct_totals)
     facts = [f"{tokens:,} tokens", f"{plan.waste:.3%} padding"]
     if plan.truncated_tokens:
         facts.append(f"{plan.truncated_tokens:,} tokens cut off")
@@ -147,7 +147,7 @@ def _plan(plan: PackingPlan) -> Description:
 def _split(split: Split) -> Description:
     removed = len(split.removed_rows)
     facts = [
-        f"{len(split):,} records in {split.num_shards:,} shards",
+        f"{len(split):,} records in {split.num_shards:,} {'shard' if split.num_shards == 1 else 'shards'}",
         *([f"{removed:,} taken down"] if removed else []),
         f"manifest {split.manifest_id}",
     ]

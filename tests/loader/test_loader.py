@@ -328,7 +328,7 @@ def test_a_loader_without_any_step_is_refused(tmp_path, row_split, epochs):
     with pytest.raises(LoaderError, match="shards>: 100 rows give no batch of 1000. Use a smaller batch_"):
         Loader(row_split, batch_size=1000, epochs=epochs)
     for last in ("drop", "pad", "partial"):
-        with pytest.raises(LoaderError, match="0 records in 1 shards>: there are no rows to read: the split is empty"):
+        with pytest.raises(LoaderError, match="0 records in 1 shard>: there are no rows to read: the split is empty"):
             Loader(empty, batch_size=4, last=last, epochs=epochs)
 
 

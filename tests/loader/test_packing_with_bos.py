@@ -242,3 +242,31 @@ def test_records_that_begin_otherwise_than_stated_are_named(document_split: Spli
             list(Loader(plan, batch_size=4))
         with pytest.raises(LoaderError, match=words):
             Loader(plan, batch_size=len(plan)).batch_at(0)
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_talks_one_after_the_other_keep_the_weight_of_each_token(tmp_path: Path, seed: int) -> None:
+    """And what is cut off of two features of one length is counted once."""
+    lengths = [25, 3, 0, 9, 1, 14]
+    talks = [{"tokens": np.arange(n) + 1000 * i + 10, "loss_weights": np.arange(n) % 2} for i, n in enumerate(lengths)]
+    pairs = [
+        pair for talk in talks for pair in zip(talk["tokens"].tolist(), talk["loss_weights"].tolist(), strict=True)
+    ]
+    split = write_split(tmp_path / "cache", talks, CHAT)
+    for width in (1, 2, 7, 10, 60):
+        both = {"tokens": width, "loss_weights": width}
+        plan = pack(
+            split, sequence_length=both, algorithm="concat_then_split", seed=seed, reshuffle_each_iteration=True
+        )
+
+        seen = list[tuple[int, int]]()
+        for batch in Loader(plan, batch_size=3, last="partial"):
+            inside = batch["tokens_segment_ids"] > 0
+            assert np.array_equal(batch["tokens_segment_ids"], batch["loss_weights_segment_ids"])
+            seen += zip(batch["tokens"][inside].tolist(), batch["loss_weights"][inside].tolist(), strict=True)
+
+        assert sorted(seen) == sorted(pairs)
+        assert len(plan) == -(-len(pairs) // width) and plan.truncated_tokens == 0
+        for overlong in ("truncate", "drop"):
+            cut = pack(split, sequence_length=both, overlong=overlong)
+            assert cut.truncated_tokens + cut.dropped_tokens == len(pairs) - cut.totals["tokens"].tokens_out

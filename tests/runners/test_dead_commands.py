@@ -50,7 +50,7 @@ def test_dead_letters_are_listed_exported_repaired_and_replayed(cache: str, tmp_
 
     replayed = beam_pipes("replay-dead", cache, REFERENCE, "--repairs", str(letters), "--workers", "1")
 
-    assert "1 dead letters rerun in 1 source shards, 0 rebuilt, 0 kept; 1 dead letters remain" in replayed
+    assert "1 dead letter rerun in 1 source shard, 0 rebuilt, 0 kept; 1 dead letter left" in replayed
     assert [letter.stage for letter in Cache.open(cache).dead_letters()] == ["source"]
 
 

@@ -70,7 +70,8 @@ def pack(
       feature: which feature to pack; optional if the split has only one ragged feature.
       algorithm: "best_fit" (decreasing; least padding, the default), "first_fit" (stored order), "next_fit"
         (rows are runs of neighbours; most padding), or "concat_then_split" (records one after the other, cut wherever
-        a row ends; only the last row has padding). Several features: "best_fit" only.
+        a row ends; only the last row has padding). Several features: "best_fit", or "concat_then_split" if every
+        record has one length in all of them, such as tokens and the weights of their loss.
       overlong: records longer than a row are cut off ("truncate", the default without `bos_id`), cut into pieces that
         are separate segments ("split", the default with `bos_id`; several features need equal lengths), dropped
         ("drop"), or refused ("error"). All of it is counted in the plan. Rows of "concat_then_split" cut every record,
@@ -139,7 +140,7 @@ def pack(
         }
         whole = f"pack whole records with one of: {', '.join(sorted(ALGORITHMS))}"
         _refuse(given, f"algorithm={CONCAT!r} cuts records wherever a row ends, and takes", whole)
-    if len(limits) > 1 and algorithm != "best_fit":
+    if len(limits) > 1 and algorithm not in ("best_fit", CONCAT):
         raise LoaderError(
             f"rows of several features ({', '.join(limits)}) are packed with algorithm='best_fit', got {algorithm!r}"
         )
@@ -293,7 +294,8 @@ def plan_of_epoch(
         kept = kept[KeyedPermutation(len(kept), seed=seed, epoch=epoch, stream=_STREAM).records(np.arange(len(kept)))]
     if algorithm == CONCAT:
         items, starts, lengths, bins = concat_then_split(whole[kept, 0], int(capacities[0]))
-        records, starts, lengths = kept[items], starts[:, None], lengths[:, None]
+        records = kept[items]
+        starts, lengths = (np.repeat(each[:, None], len(limits), axis=1) for each in (starts, lengths))
     else:
         if overlong == "split":
             first, later = capacities[0] - first_added, capacities[0] - (options.bos_ids is not None)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -144,15 +145,22 @@ class PackingPlan(PackOptions):
         tokens = sum(totals.tokens_out + totals.added_tokens for totals in self.totals.values())
         return 1.0 - tokens / places if places else 0.0
 
+    @functools.cached_property
+    def distinct_totals(self) -> tuple[FeatureTotals, ...]:
+        """The totals, once for features of one length in every record, such as tokens and weights of their loss."""
+        totals = tuple(self.totals.values())
+        is_one = (self.lengths == self.lengths[:, :1]).all() and len({each.tokens_in for each in totals}) == 1
+        return totals[:1] if is_one else totals
+
     @property
     def truncated_tokens(self) -> int:
         """Tokens that are in the split and in no row, cut off at the end of over-long records."""
-        return sum(totals.truncated_tokens for totals in self.totals.values())
+        return sum(totals.truncated_tokens for totals in self.distinct_totals)
 
     @property
     def dropped_tokens(self) -> int:
         """Tokens of records left out whole (`overlong="drop"`)."""
-        return sum(totals.dropped_tokens for totals in self.totals.values())
+        return sum(totals.dropped_tokens for totals in self.distinct_totals)
 
     @property
     def digest(self) -> str:
