@@ -18,9 +18,16 @@ from typing import TYPE_CHECKING, Annotated
 from beam_pipes.checks import choice
 from beam_pipes.errors import DatasetError, DeclarationError
 from beam_pipes.identity.canonical import Asset
-from beam_pipes.recipes.media_files import are_archives, check_neighbours, field_of_samples, files_of, first_sample
+from beam_pipes.recipes.media_files import (
+    are_archives,
+    check_archives,
+    field_of_samples,
+    files_of,
+    first_sample,
+)
 from beam_pipes.recipes.options import FIELDS_HELP, Option, ends_of, fields_of, hertz_of
 from beam_pipes.recipes.row_files import assign_source
+from beam_pipes.recipes.split_names import split_folders
 from beam_pipes.recipes.texts import kept
 from beam_pipes.recipes.written import Code, Common, CommonOptions, EndsInTime, Module, Recipe, call, keep_time, spelled
 from beam_pipes.sources.file_source import FileContent
@@ -284,7 +291,7 @@ def audio(
             if value is not None:
                 raise DeclarationError(f"{option} is for manifests, but the data are tar archives. Omit it.")
         sample = first_sample(data, AUDIO_SUFFIXES, "sound")
-        check_neighbours(data)
+        check_archives(data, common.splits or splits)
         text_field = field_of_samples(sample, text_field, SAMPLE_TEXT_FIELDS, "text_field")
         named = {common.by: "by", (split_by_time or (None,))[0]: "split_by_time", stratify: "stratify"}
         for field in keep:
@@ -292,7 +299,14 @@ def audio(
         assign_source(module, common, data, "tar")
     else:
         transcripts = _assign_sound_files(
-            module, common, data, keep, audio_root=audio_root, audio_field=audio_field, text_field=text_field
+            module,
+            common,
+            data,
+            keep,
+            audio_root=audio_root,
+            audio_field=audio_field,
+            text_field=text_field,
+            is_split=splits is not None,
         )
         text_field = None  # the transcripts define it
     if transcripts is not None or text_field is not None:
@@ -338,6 +352,7 @@ def _assign_sound_files(
     audio_root: str | os.PathLike[str] | None,
     audio_field: str | None,
     text_field: str | None,
+    is_split: bool,
 ) -> Code | None:
     """Assigns the source of a manifest or a directory, and the transcripts; returns their name, None without any."""
     given = os.fspath(data if isinstance(data, str | os.PathLike) else data[0])
@@ -355,7 +370,21 @@ def _assign_sound_files(
                 f"{convert(unread[0])}"
             ) from error
         raise
-    module.assign("source", call("Files", root, pattern=patterns, **common.notes_of(given)), "beam_pipes.sources")
+    folders = split_folders([file.name for file in files], root) if root == given else []
+    if folders and (common.splits or is_split):
+        raise DeclarationError(
+            f"the folders {', '.join(folders)} of {root!r} are already splits, but splits were given too. Omit them, "
+            "or name one of the folders as the data."
+        )
+    notes = common.notes_of(given)
+    readers = {
+        path.rpartition("/")[2]: call(
+            "Files", f"{root.rstrip('/')}/{path}", pattern=patterns, relative_to=root, **notes
+        )
+        for path in folders
+    }
+    module.use("beam_pipes.sources", "Files")
+    module.assign("source", readers or call("Files", root, pattern=patterns, **notes))
     found = find_transcripts(
         given,
         [file.name for file in files],

@@ -24,7 +24,8 @@ from beam_pipes.checks import known
 from beam_pipes.errors import DeclarationError
 from beam_pipes.extras import require
 from beam_pipes.identity.canonical import Asset
-from beam_pipes.recipes.media_files import SPLITS, MediaFiles, at_depth, folders_of, is_hidden, layout_of
+from beam_pipes.recipes.media_files import MediaFiles, at_depth, folders_of, is_hidden, layout_of
+from beam_pipes.recipes.split_names import SPLITS
 from beam_pipes.recipes.written import Code, Common, Module, call, spelled
 from beam_pipes.sources.tar import has_field
 from beam_pipes.storage.local import is_remote

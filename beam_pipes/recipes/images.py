@@ -51,7 +51,7 @@ from beam_pipes.recipes.media_files import (
     MediaFiles,
     are_archives,
     at_depth,
-    check_neighbours,
+    check_archives,
     count_other_folders,
     field_of_samples,
     files_of,
@@ -400,7 +400,7 @@ def images(
             )
         sample = first_sample(data, IMAGE_SUFFIXES, "an image")
         need_extra_of(f".{field}" for field in sample)
-        check_neighbours(data)
+        check_archives(data, common.splits or splits)
         assign_source(module, common, data, "tar")
         for field in keep:
             field_of_samples(sample, field, (), "keep_fields" if field in keep_fields else "split_by_time")

@@ -26,6 +26,7 @@ from typing import NamedTuple
 from beam_pipes.checks import nearest_path
 from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.recipes.row_files import refuse_caches
+from beam_pipes.recipes.split_names import SPLITS, check_splits
 from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX
 from beam_pipes.sources.selection import FoundFile, Paths, select
 from beam_pipes.sources.tar import KEY, Tar, has_field, sample_file
@@ -82,10 +83,6 @@ def files_of(root: str, suffixes: Sequence[str], what: str, *, option: str = "")
 def is_hidden(path: str) -> bool:
     """Whether a part of a path begins with a dot, as in `.ipynb_checkpoints/1.png`."""
     return any(part.startswith(".") and part not in (".", "..") for part in path.split("/"))
-
-
-# Folders with these names are splits, if there are no others.
-SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "eval", "test"})
 
 
 class Layout(NamedTuple):
@@ -232,8 +229,9 @@ def first_sample(data: Paths, suffixes: Sequence[str], what: str) -> Mapping[str
 _MOST_MEMBERS = 20_000
 
 
-def check_neighbours(data: Paths) -> None:
-    """Raises `DeclarationError` if the members of a sample are apart in the first archive."""
+def check_archives(data: Paths, splits: object) -> None:
+    """Raises `DeclarationError` as `check_splits` does, or if members of a sample are apart in the first archive."""
+    check_splits(data, splits)
     path = next(file.path for file in select(data).find() if PurePosixPath(file.name).suffix)
     if is_remote(path) or not path.endswith(".tar"):
         return

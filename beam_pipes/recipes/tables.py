@@ -31,6 +31,7 @@ from beam_pipes.recipes.options import (
 )
 from beam_pipes.recipes.row_files import assign_source, files_of, format_of, reading_of
 from beam_pipes.recipes.row_values import LABEL, UNITS, feature_of, since_1970
+from beam_pipes.recipes.split_names import check_splits
 from beam_pipes.recipes.written import Code, Common, CommonOptions, EndsInTime, Module, Recipe, call
 from beam_pipes.sources.selection import Paths
 from beam_pipes.transforms.by_key import time_of
@@ -172,6 +173,7 @@ def table(
         reading |= {"inferred": [column for column in guessed if chosen[column] != "str"] or None}
     if kind == "parquet":
         reading = {"columns": [*own]}
+    check_splits(files, common.splits or time)
     assign_source(module, common, files, kind, schema=schema, partitions=there or None, **reading)
     module.assign("types", chosen)
     features = {column: feature_of(dtype) for column, dtype in stored.items() if column != label}

@@ -27,6 +27,7 @@ from beam_pipes.recipes.row_files import (
     format_of,
     reading_of,
 )
+from beam_pipes.recipes.split_names import check_splits
 from beam_pipes.recipes.tokenizer_names import open_tokenizer as open_tokenizer
 from beam_pipes.recipes.tokenizer_names import vocabulary_of
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
@@ -486,6 +487,7 @@ def _assign_source_of_fields(
         columns = columns_of_fields(files, fields, optional=beside)
         options["columns"] = columns and [name for name in columns if name not in partitions]
         options["partitions"] = {n: dtype for n, dtype in partitions.items() if columns is None or n in columns} or None
+    check_splits(files, common.splits)
     assign_source(module, common, files, kind, **options)
 
 

@@ -343,11 +343,30 @@ def test_a_directory_has_its_transcripts_in_one_of_the_usual_layouts(layout: str
         Path("talks", name).write_text(text)
 
     recipe = audio("talks", sample_rate=RATE)
-    texts = {each["path"]: each["text"] for each in built(recipe)["train"]}
+    cache = built(recipe)
 
-    assert texts == {"train/1.wav": "to be, or", "test/1.wav": "not"}
+    for split, text in {"train": "to be, or", "test": "not"}.items():
+        assert [(each["path"], each["text"]) for each in cache[split]] == [(f"{split}/1.wav", text)]
     left = {"texts_beside": {".txt": 1}, "both_spellings_beside": {".txt": 1}}.get(layout, {})
     assert recipe.left_out == {".m4a": 1, ".md": 1, **left}
+
+
+def test_folders_that_are_splits_stay_apart() -> None:
+    for folder in ("in/train-clean-100/84", "in/train-other-500/3", "in/dev-clean/1"):
+        tone(f"talks/{folder}/1.wav")
+    cache = built(audio("talks", sample_rate=RATE))
+    assert {split: [each["path"] for each in cache[split]] for split in cache.splits} == {
+        "dev-clean": ["in/dev-clean/1/1.wav"],
+        "train-clean-100": ["in/train-clean-100/84/1.wav"],
+        "train-other-500": ["in/train-other-500/3/1.wav"],
+    }
+    with pytest.raises(DeclarationError, match="of 'talks' are already splits, but splits were given too. Omit them"):
+        audio("talks", splits={"train": 0.5, "eval": 0.5})
+    tone("talks/in/music/1.wav")
+    with pytest.raises(
+        DeclarationError, match="are called as splits are, but there are others beside them: music. Name"
+    ):
+        audio("talks")
 
 
 def test_a_table_of_common_voice_names_files_in_another_folder() -> None:

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from beam_pipes import Cache
 from beam_pipes.commands import app
 from beam_pipes.errors import DeclarationError, SourceError
-from beam_pipes.recipes import row_files, table
+from beam_pipes.recipes import row_files, table, tokens
 from beam_pipes.sources import CSV
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -490,3 +490,20 @@ def test_a_cache_is_no_input() -> None:
     assert message.endswith("to build another one, name the files that it was built from."), message
     Path("cache").rename("raw/old")
     assert "name the other files by a glob, such as '" in told("raw") and "/raw/*.csv'" in told("raw")
+
+
+@pytest.mark.parametrize(
+    "names", [("train-0.csv", "test-0.csv"), ("in/train/a.csv", "in/val/a.csv"), ("Train.csv", "b/c.csv", "dev.csv")]
+)
+def test_files_that_are_called_as_splits_are_not_joined_unasked(names: tuple[str, ...], here: Path) -> None:
+    for name in names:
+        (here / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / "data" / name).write_text("n,y\n1,2\n3,4\n")
+
+    message = "in 'data' are called as splits are, and all would go into one. Name"
+    with pytest.raises(DeclarationError, match=message):
+        table("data")
+    with pytest.raises(DeclarationError, match=message):
+        tokens("data", tokenizer="bytes", text_field="n")
+    assert list(table("data", splits={"train": 1}).declaration().splits) == ["train"]
+    assert list(table([f"data/{name}" for name in names]).declaration().splits) == ["train"]
