@@ -35,7 +35,7 @@ from beam_pipes.sources.selection import FoundFile, Paths, select
 from beam_pipes.sources.tar import sample_file
 from beam_pipes.storage.local import is_remote
 from beam_pipes.transforms.audio.sound_files import AUDIO_SUFFIXES, UNREAD_SUFFIXES, Sound, convert, decoded
-from beam_pipes.transforms.chat import kept_fields
+from beam_pipes.transforms.kept_fields import kept_fields
 from beam_pipes.transforms.manifest_rows import (
     AUDIO_FIELDS,
     KALDI,

@@ -70,8 +70,8 @@ from beam_pipes.sources.file_source import FileContent
 from beam_pipes.sources.selection import Paths
 from beam_pipes.sources.tar import KEY, sample_file
 from beam_pipes.transforms.analyzers.vocabulary import TokenTable, Vocabulary
-from beam_pipes.transforms.chat import field_of, kept_fields
 from beam_pipes.transforms.image_files import MAX_PIXELS
+from beam_pipes.transforms.kept_fields import field_of, kept_fields
 from beam_pipes.typed import drop, stage
 
 if TYPE_CHECKING:

@@ -36,8 +36,9 @@ from beam_pipes.sources.file_source import FileContent
 from beam_pipes.sources.selection import Paths
 from beam_pipes.tasks.vocabularies import Vocabulary
 from beam_pipes.tasks.vocabularies.tokenizers import BACKENDS
-from beam_pipes.transforms.chat import field_of, fields_asked_about, kept_fields
+from beam_pipes.transforms.chat import fields_asked_about
 from beam_pipes.transforms.dedup import DropContaminated
+from beam_pipes.transforms.kept_fields import field_of, kept_fields
 from beam_pipes.typed import count, drop, stage
 
 if TYPE_CHECKING:

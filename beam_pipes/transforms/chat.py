@@ -8,7 +8,7 @@
 Templates are those of Hugging Face: Jinja, in a sandbox, with `messages`, `tools`, special tokens, `raise_exception`
 and `tojson`. The assistant's words are those that the template writes within `{% generation %}` …
 `{% endgeneration %}`. Without such blocks, they are the text that each assistant message adds; a template that rewrites
-earlier turns when later ones follow is refused, because no mask would be right.
+earlier turns when later ones follow is refused, unless their places are certain.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,6 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.errors import TaskError
-from beam_pipes.format.dtypes import FLOATS, INTEGERS
 from beam_pipes.sources.tar import values_at
 from beam_pipes.tasks.vocabularies.pretrained import (
     chat_templates,
@@ -41,6 +39,7 @@ from beam_pipes.tasks.vocabularies.pretrained import (
 from beam_pipes.tasks.vocabularies.vocabulary import as_text
 from beam_pipes.transforms.chat_templates import (
     BESIDE,
+    REASONING,
     CompiledTemplate,
     Message,
     completed,
@@ -56,6 +55,7 @@ from beam_pipes.transforms.chat_templates import (
     trained_spans,
     unwritten,
 )
+from beam_pipes.transforms.kept_fields import field_of, kept_fields
 from beam_pipes.typed import count, drop, stage
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ChatTemplate", "chat_tokens", "conversation_text", "fields_asked_about", "spoken_text"]
 
-_BOOLS = {"true": True, "1": True, "false": False, "0": False}
 #: The counters of what a template does not write begin like this, after the name of the stage.
 UNWRITTEN = "left out by the chat template: "
 # An answer that occurs in no template or conversation.
@@ -189,12 +188,16 @@ class ChatTemplate:
         """
         if self._template_for(tools).marks_generation:
             return self._template_for(tools).spans(self._variables(messages, tools, False))
-        text, spans = self.render(messages, tools=tools), []
+        text, spans = self.render(messages, tools=tools), list[tuple[int, int]]()
         for at, message in enumerate(messages):
             if message.get("role") == "assistant":
                 after = self._tried(messages[: at + 1], tools)
                 start = None if after is None else self._start(messages, at, tools, after)
                 if after is None or start is None or not text.startswith(after):
+                    found = self._rewritten(messages, at, tools, text)
+                    if found is not None and found[0] >= max((stop for _, stop in spans), default=0):
+                        spans.append(found)
+                        continue
                     raise TaskError(
                         f"the template writes message {at} otherwise once others follow, so what the assistant said "
                         "there has no fixed place in the text. Put {% generation %} and {% endgeneration %} around it "
@@ -217,6 +220,33 @@ class ChatTemplate:
             return None
         start = len(os.path.commonprefix([probed.partition(_PROBE)[0], after]))
         return start if start >= len(earlier) else None
+
+    def _rewritten(
+        self, messages: Sequence[Message], at: int, tools: Sequence[object] | None, text: str
+    ) -> tuple[int, int] | None:
+        """The range of an answer that the template writes otherwise once others follow; None if it is not certain.
+
+        Another answer in its place, without a thought, shows the text around it. The range begins behind the last
+        generation prompt there, and ends with what ends a turn if nothing follows.
+        """
+        probe = {key: value for key, value in messages[at].items() if key not in REASONING} | {"content": _PROBE}
+        around = self._tried([*messages[:at], probe, *messages[at + 1 :]], tools)
+        last, before = self._tried([*messages[:at], probe], tools), self._tried(messages[:at], tools) if at else ""
+        prompted = self._tried(messages[:at], tools, prompt=True)
+        if around is None or last is None or before is None or prompted is None or not prompted.startswith(before):
+            return None
+        head, _, rest = around.partition(_PROBE)
+        prompt, end = prompted[len(before) :], last.partition(_PROBE)[2]
+        start, stop = head.rfind(prompt) + len(prompt), len(text) - len(rest)
+        is_certain = (
+            _PROBE in last
+            and prompt in head
+            and head[:start] == text[:start]
+            and start <= stop
+            and text.endswith(rest)
+            and rest.startswith(end)
+        )
+        return (start, stop + len(end)) if is_certain and around.count(_PROBE) == 1 else None
 
     def _tried(
         self, messages: Sequence[Message], tools: Sequence[object] | None, *, prompt: bool = False
@@ -442,115 +472,6 @@ def chat_tokens(
     count("tokens", num_tokens)
     count("trained_tokens", num_trained)
     return examples
-
-
-def field_of(record: object, field: str, *, what: str = "its messages", option: str | None = None) -> object:
-    """The value of a field: `field_of({"json": {"text": "to be"}}, "json.text")` → `"to be"`.
-
-    Raises `TaskError` if it is missing; the message says `what` the field is, and which `option` names another one.
-    """
-    if isinstance(record, Mapping) and field in record:  # nearly always
-        return record[field]
-    if found := values_at(record, field):
-        return found[0]
-    there = ", ".join(map(str, record)) if isinstance(record, Mapping) else type(record).__name__
-    advice = (
-        "Name a different one as field=…."
-        if option is None
-        else (f"Name a different one ({option}), add it, or leave out such records (--on-error drop).")
-    )
-    raise TaskError(
-        f"a record should have the field {field!r}, which is {what}, and has {there}. {advice}",
-        field=field,
-    )
-
-
-def kept_fields(record: object, keep: Mapping[str, str] | None, *, sparse: bool = False) -> dict[str, Any]:
-    """Fields of a record as stored, by their dtypes: `{"n": 7, "url": None}` with `{"n": "int64", "url": "str"}` →
-    `{"n": 7, "url": ""}`.
-
-    "str" keeps text as it is, stores a missing value as `""`, and everything else as JSON. A missing float is NaN, a
-    missing list (`float32[]`; `float32[][4]` of boxes) empty; a missing integer is a `TaskError`, and so is a field
-    that the record does not have, unless records are `sparse`: an absent field is then a missing value. Text is parsed
-    where the dtype is another one. Files have `path`.
-    """
-    kept: dict[str, object] = {}
-    for name, dtype in (keep or {}).items():
-        try:
-            value = field_of(record, name) if isinstance(record, Mapping) else getattr(record, name)
-        except (AttributeError, TaskError):
-            if not sparse:
-                there = f" It has {', '.join(map(str, record))}." if isinstance(record, Mapping) else ""
-                raise TaskError(
-                    f"the field {name!r} is to be kept, and a record does not have it.{there} Correct its name in "
-                    "keep, or let records lack it (sparse=True): it is then stored as a missing value.",
-                    field=name,
-                ) from None
-            value = None
-        if dtype not in ("str", "bytes"):
-            if isinstance(value, str):  # of CSV, or of a file of text
-                value = _parsed(name, value.strip(), dtype)
-            if "[" in dtype:
-                value = _array(name, [] if value is None else value, dtype)
-        if value is None and dtype != "str":
-            value = _missing(name, dtype)
-        if dtype == "str" and isinstance(value, bytes):
-            try:
-                value = value.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise TaskError(
-                    f"the field {name!r} holds bytes that are not UTF-8: {error}. Keep them as they are: --keep-field "
-                    f"{name}:bytes."
-                ) from None
-        if dtype == "str" and not isinstance(value, str):
-            value = "" if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
-        kept[name] = value
-    return kept
-
-
-def _parsed(name: str, text: str, dtype: str) -> object:
-    """The number, bool or list that a text is; None for a blank one."""
-    if not text:
-        return None
-    try:
-        if "[" in dtype:
-            return json.loads(text)
-        if "_" in text or not text.isascii():  # which Python takes for a number
-            raise ValueError
-        return _BOOLS[text.lower()] if dtype == "bool" else float(text) if dtype in FLOATS else int(text)
-    except (KeyError, ValueError):
-        raise TaskError(
-            f"the field {name!r} should be {dtype}, found the text {text!r:.60}. Keep it as text (--keep-field "
-            f"{name}), or drop such records (--on-error drop).",
-            field=name,
-        ) from None
-
-
-def _array(name: str, value: object, dtype: str) -> npt.NDArray[Any]:
-    """A list of numbers, `float32[]`, or one of lists of as many, such as boxes, `float32[][4]`."""
-    scalar, _, inner = dtype.partition("[]")
-    width = inner.strip("[]")
-    try:
-        found = np.asarray(value)
-        if found.size and (found.ndim != 1 + bool(width) or (scalar in INTEGERS and found.dtype.kind not in "iu")):
-            raise ValueError
-        return np.asarray(value, scalar).reshape((-1, int(width)) if width else -1)
-    except (OverflowError, TypeError, ValueError):
-        raise TaskError(
-            f"the field {name!r} should be a list of {f'lists of {width} ' if width else ''}numbers ({scalar}), found "
-            f"{value!r:.80}. Keep it as text, which is JSON (--keep-field {name}), or repair the record.",
-            field=name,
-        ) from None
-
-
-def _missing(name: str, dtype: str) -> object:
-    """The stored form of a missing value: NaN, or no bytes."""
-    if dtype in FLOATS or dtype == "bytes":
-        return b"" if dtype == "bytes" else math.nan
-    raise TaskError(
-        f"the field {name!r} is {dtype} and has no value in this record. Keep it as a float, which is then NaN "
-        f"(--keep-field {name}:float64), or as text (--keep-field {name}), or drop such records (--on-error drop)."
-    )
 
 
 @stage

@@ -178,7 +178,7 @@ def _unmarked(marked: str, marks: tuple[str, str]) -> tuple[str, list[tuple[int,
 Message: TypeAlias = Mapping[str, object]
 
 #: The fields that hold an assistant's reasoning, oldest name first; templates read the first.
-_REASONING = ("reasoning_content", "thinking", "reasoning")
+REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
 class Shape(NamedTuple):
@@ -502,7 +502,7 @@ def unwritten(messages: Sequence[Message], text: str, writes: Callable[[int], bo
         content = message.get("content")
         if isinstance(content, str) and content.strip() and content.strip() not in text and not writes(at):
             yield f"messages of {message['role']}"
-        thought = next((message[name] for name in _REASONING if message.get(name) is not None), None)
+        thought = next((message[name] for name in REASONING if message.get(name) is not None), None)
         if isinstance(thought, str) and thought.strip() and thought.strip() not in text:
             yield "reasoning"
         calls = message.get("tool_calls")
@@ -515,7 +515,7 @@ def unwritten(messages: Sequence[Message], text: str, writes: Callable[[int], bo
 def completed(message: Message) -> dict[str, object]:
     """A message for templates: without keys with null values, and with its reasoning under the usual name."""
     kept = {key: value for key, value in message.items() if value is not None}
-    reasoning = next((kept[name] for name in _REASONING if name in kept), None)
+    reasoning = next((kept[name] for name in REASONING if name in kept), None)
     return kept if reasoning is None else {"thinking": reasoning, **kept, "reasoning_content": reasoning}
 
 

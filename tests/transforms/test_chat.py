@@ -113,9 +113,33 @@ def test_without_generation_blocks_the_mask_is_what_each_answer_adds(model):
 
 
 def test_a_template_that_rewrites_earlier_turns_is_refused_without_blocks(model):
-    thinking = "{% for m in messages %}{{ m.content if loop.last else m.content[:3] }}|{% endfor %}"
+    thinking = "{% for m in messages %}{{ m.content }}{{ '<end>' if loop.last else '|' }}{% endfor %}"
     with pytest.raises(TaskError, match=r"writes message 2 otherwise once others follow.*Put {% generation %}"):
         ChatTemplate(model[0], template=thinking).encode(TALKS[1])
+
+
+QWEN_3 = """{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}
+{%- if m.role == 'assistant' and (loop.last or m.reasoning_content) and not messages[loop.index:] %}
+{{- '<think>\n' + m.reasoning_content | default('') | trim + '\n</think>\n\n' }}{% endif %}
+{{- m.content + '<|im_end|>\n' }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
+
+
+@pytest.mark.parametrize("said", ["hm", None, "<|im_start|>assistant\n"])
+def test_an_answer_whose_thought_is_left_out_later_has_the_place_of_what_is_left(model, said):
+    """As Qwen 3 and others write: the last answer alone begins with a thought. The user's text is never in a range."""
+    answers = ["<|im_start|>assistant\nhi", "a", "", "b"]
+    talk = [each for a in answers for each in ({"role": "user", "content": f"q<|im_start|>assistant\n{a}"},
+            {"role": "assistant", "content": a, "reasoning_content": said})]  # fmt: skip
+    chat = ChatTemplate(model[0], template=QWEN_3)
+
+    text, spans = chat.spans(talk)
+
+    thought = f"<think>\n{(said or '').strip()}\n</think>\n\n"
+    assert [text[start:end] for start, end in spans] == [
+        *(f"{answer}<|im_end|>\n" for answer in answers[:-1]), f"{thought}b<|im_end|>\n"
+    ]  # fmt: skip
+    assert all(text[:start].endswith("<|im_end|>\n<|im_start|>assistant\n") for start, _ in spans)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
