@@ -55,7 +55,7 @@ ROOMS: dict[str, Room] = {
     "loader": Room(1, 10360, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
         1,
-        4319,
+        4325,
         "tf.data, JAX, torch; the only room that imports them, but for `graph/jax_iterator.py` and `torch_iterator.py`",
         {"loader"} | CACHE,
         offers=frozenset({"graph"}),
@@ -128,7 +128,7 @@ ROOMS: dict[str, Room] = {
     ),
     "recipes": Room(
         3,
-        4903,
+        4975,
         "whole declarations for usual jobs, written as modules of Python",
         ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),

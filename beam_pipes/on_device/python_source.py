@@ -63,6 +63,8 @@ def table_columns(table: Any) -> dict[str, Any] | None:
     if isinstance(table, Mapping):
         columns = dict(table)
     elif hasattr(table, "columns") and hasattr(table, "to_numpy"):
+        if len(names := [*map(str, table.columns)]) > len({*names}):
+            raise LoaderError(f"expected different names of columns, got {names}. Rename them.")
         columns = {str(name): _of_series(str(name), table[name]) for name in table.columns}
     else:
         return None

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from beam_pipes.recipes.images import decode_images as decode_images
     from beam_pipes.recipes.images import image_example as image_example
     from beam_pipes.recipes.images import images as images
+    from beam_pipes.recipes.row_values import label_of as label_of
     from beam_pipes.recipes.row_values import row_example as row_example
     from beam_pipes.recipes.tables import table as table
     from beam_pipes.recipes.texts import DEDUP as DEDUP
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "audio": "audio audio_example",
     "images": "class_of decode_images image_example images",
-    "row_values": "row_example",
+    "row_values": "label_of row_example",
     "tables": "table",
     "texts": "DEDUP FORMATS chat text_of tokenize tokens",
     "tokenizer_names": "open_tokenizer",

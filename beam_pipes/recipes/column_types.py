@@ -9,6 +9,7 @@ missing, else "float32" up to 2**24, "float64" up to 2**53, and text beyond. Tex
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -24,10 +25,11 @@ import numpy as np
 from beam_pipes.errors import DeclarationError, SourceError
 from beam_pipes.extras import require
 from beam_pipes.format.dtypes import FLOATS, INTEGERS, Array, integer_range
-from beam_pipes.recipes.row_files import RowFiles, Sample, files_of, sampled
+from beam_pipes.recipes.row_files import RowFiles, Sample, columns_of_rows, files_of, sampled
 from beam_pipes.sources import CSV, TSV
 from beam_pipes.sources.selection import FoundFile, Paths
 from beam_pipes.sources.tables import columns_of_leaves, opened_parquet, partitions_of
+from beam_pipes.sources.tar import values_at
 
 if TYPE_CHECKING:
     import pyarrow
@@ -57,12 +59,14 @@ def types_of_rows(
     declared: Collection[str] = (),
     among: Collection[str] | None = None,
     kinds: dict[str, str] | None = None,
+    nested: set[str] | None = None,
     **reading: object,
 ) -> dict[str, str]:
     """Column → dtype, by the first rows of the first and the last file, and of others while a column has no value.
 
     Columns that are `declared`, or not `among` those to store, may hold anything. `kinds` takes column → "an object",
-    "a list", "a number" or "true or false", for columns of JSON that are stored as text and hold none. Raises
+    "a list", "a number" or "true or false", for columns of JSON that are stored as text and hold none. `nested` are
+    keys within columns, which are columns too, such as "meta.y"; it loses those that rows have themselves. Raises
     `DeclarationError` if there are no rows, with the error of the first invalid one; if a column holds several
     types; and if a file of text has a column that the sampled ones lack.
     """
@@ -71,6 +75,10 @@ def types_of_rows(
         if number > 1 and columns and all(names.values()):
             break
         samples.append(sample)
+        if nested:
+            nested -= {name for row in sample.rows for name in row}
+            sample.rows = [with_nested(row, nested) for row in sample.rows]
+            sample.columns = columns_of_rows(sample.rows)
         bad = bad or sample.bad
         for name, column in sample.columns.items():
             names[name] = names.get(name, False) or any(value not in (None, "", []) for value in column)
@@ -94,6 +102,11 @@ def types_of_rows(
         why = f" The first invalid one, {getattr(bad, 'record_id', bad)!r}: {error}."
     files = ", ".join(repr(file.name) for file in files_of(data).files[:3])
     raise DeclarationError(f"there are no rows to infer the column types from in {files}. Give files with rows.{why}")
+
+
+def with_nested(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """A row with keys within its columns as columns: `{"m": {"y": 1}}` and `["m.y"]` → `{"m": {"y": 1}, "m.y": 1}`."""
+    return {**row, **{name: found[0] for name in names if (found := values_at(row, name))}}
 
 
 def _refuse_records_within(samples: list[Sample], declared: Collection[str]) -> None:
@@ -373,20 +386,27 @@ class _Seen:
     file: str
     #: What it is in the file, if it is stored as text: "text", "date", "timestamp without a time zone", …
     kind: str = ""
+    is_nested: bool = False
 
 
 def types_of_parquet(
-    data: Paths | RowFiles, *, declared: Collection[str] = (), among: Collection[str] | None = None
+    data: Paths | RowFiles,
+    *,
+    declared: Collection[str] = (),
+    among: Collection[str] | None = None,
+    nested: set[str] | None = None,
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Column → dtype, from the files and their directories (partitions).
 
-    Files without rows and columns without values are ignored. Raises `DeclarationError` if files disagree about a
-    column that is not `declared`, and `among` those to store.
+    Files without rows and columns without values are ignored. `nested`: as of `types_of_rows`. Raises
+    `DeclarationError` if files disagree about a column that is not `declared`, and `among` those to store.
     """
     row_files = files_of(data)
     files = row_files.files
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(_columns_of, files))
+        found = list(pool.map(functools.partial(_columns_of, nested=nested or ()), files))
+    if nested:
+        nested &= {name for each in found for name, column in each.items() if column.is_nested}
     seen: dict[str, _Seen] = {}
     free = {name for each in found for name in each if name in declared or (among is not None and name not in among)}
     for columns in found:
@@ -401,7 +421,7 @@ def types_of_parquet(
     return types, {name: dtype for name, dtype in types_of_partitions(row_files).items() if name not in types}
 
 
-def _columns_of(file: FoundFile) -> dict[str, _Seen]:
+def _columns_of(file: FoundFile, *, nested: Iterable[str] = ()) -> dict[str, _Seen]:
     types = require("pyarrow", purpose="Parquet").types
     columns: dict[str, _Seen] = {}
     with opened_parquet(file.path, file.name) as parquet:
@@ -417,7 +437,25 @@ def _columns_of(file: FoundFile) -> dict[str, _Seen]:
                 is_missing, bounds = _facts(opened, field.name)
             kind = _kind_of_arrow(field.type) if dtype in ("str", _UNKNOWN_LIST) else ""
             columns[field.name] = _Seen(dtype, is_missing, bounds, file.name, kind)
+        for name in nested:
+            outer, *inner = name.split(".")
+            if name not in columns and outer in columns and (leaf := _within(opened.schema_arrow.field(outer), inner)):
+                values = require("pyarrow.compute", purpose="Parquet").struct_field(opened.read([outer])[outer], inner)
+                dtype = type_of_arrow(leaf.type)
+                facts = _facts_of(values) if dtype in INTEGERS or dtype == "bool" else (False, (0, 0))
+                kind = _kind_of_arrow(leaf.type) if dtype == "str" else ""
+                columns[name] = _Seen(dtype, *facts, file.name, kind, is_nested=True)
     return columns
+
+
+def _within(field: Any, keys: list[str]) -> Any:
+    """The field of a key within structs; None if there is none."""
+    for key in keys:
+        is_struct = require("pyarrow", purpose="Parquet").types.is_struct(field.type)
+        if not is_struct or field.type.get_field_index(key) < 0:
+            return None
+        field = field.type.field(key)
+    return field
 
 
 def _kind_of_arrow(kind: Any) -> str:
@@ -441,7 +479,10 @@ def _facts(opened: Any, name: str) -> tuple[bool, tuple[int, int]]:
     ):
         within = [(found.min, found.max) for _, found in facts if found.has_min_max]
         return any(found.null_count for _, found in facts), _around(within)
-    column = opened.read([name])[name]
+    return _facts_of(opened.read([name])[name])
+
+
+def _facts_of(column: Any) -> tuple[bool, tuple[int, int]]:
     extremes = require("pyarrow.compute", purpose="Parquet").min_max(column)
     return bool(column.null_count), _around([(extremes["min"].as_py(), extremes["max"].as_py())])
 

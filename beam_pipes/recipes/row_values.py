@@ -25,9 +25,10 @@ from beam_pipes.engine.records import Table
 from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.format.dtypes import FLOATS, INTEGERS, NAMES, integer_range, numpy_dtype
 from beam_pipes.format.spec import ColumnValues
-from beam_pipes.recipes.column_types import EXACT, type_holds
+from beam_pipes.recipes.column_types import EXACT, type_holds, with_nested
 from beam_pipes.recipes.written import Code, call
 from beam_pipes.sources.arrow_values import numbers_in
+from beam_pipes.sources.tar import values_at
 from beam_pipes.transforms.by_key import time_of
 from beam_pipes.typed import stage
 
@@ -47,6 +48,7 @@ def row_example(
     inferred: Sequence[str] = (),
     kinds: Mapping[str, str] | None = None,
     dates: Mapping[str, str] | None = None,
+    nested: Sequence[str] | None = None,
 ) -> list[dict[str, object]]:
     """Rows to examples: `{"wings": 2, "species": "bee"}` with `label="species"` → `{"wings": 2, "label": 0}`.
 
@@ -60,6 +62,7 @@ def row_example(
         kinds: column → what all values of an `inferred` column of text are, if not text: "an object", "a list",
             "a number" or "true or false".
         dates: column of text, dates or times → the unit, one of `UNITS`, in which the time since 1970 is stored.
+        nested: keys within columns that are columns too: "meta.y" of `{"meta": {"y": 1}}` is 1.
 
     Raises `TaskError` if an integer or a bool is missing.
     """
@@ -71,6 +74,8 @@ def row_example(
     examples = []
     for row in rows:
         assert isinstance(row, Mapping)  # sources of tables give only mappings
+        if nested:
+            row = with_nested(row, nested)
         if known is not None and not known.issuperset(row):
             name = next(name for name in row if name not in known)
             raise TaskError(
@@ -89,13 +94,22 @@ def row_example(
             example[name] = since_1970(example[name], name, unit)
         if label is not None:
             value = example.pop(label)
-            if numbers is not None and not value:
+            if row.get(label) is None or (numbers is not None and not value):
                 raise TaskError(
                     f"the column {label!r} is the label, but has no value here. Drop such rows (--on-error drop)."
                 )
             example[LABEL] = value if numbers is None else number_of(str(value), numbers, what=f"a {label!r}")
         examples.append(example)
     return examples
+
+
+@stage
+def label_of(row: object, *, label: str) -> str | None:
+    """The label of a row as text, as `row_example` has it before it is a number; None if there is none.
+
+    `label_of({"m": {"y": True}}, label="m.y")` → `"True"`. Raises `TaskError` for bytes that are not UTF-8.
+    """
+    return str(_value(next(iter(values_at(row, label)), None), label, "str")) or None
 
 
 # Values of JSON that a column of a dtype may hold besides null, numbers for all others; text is refused by `_value`.
@@ -133,10 +147,16 @@ def _of_columns(
     inferred: Sequence[str] = (),
     kinds: Mapping[str, str] | None = None,
     dates: Mapping[str, str] | None = None,
+    nested: Sequence[str] | None = None,
 ) -> Table | None:
     """`row_example` of rows that are kept as columns; None, or any error, if there are rows that it may refuse."""
     if left_out is not None and not table.columns.keys() <= {*types, *left_out}:
         return None
+    for name in nested or ():
+        outer, _, inner = name.partition(".")
+        if name not in table.columns and outer in table.columns:
+            inside = [next(iter(values_at(value, inner)), None) for value in table.values(outer)]
+            table = Table({**table.columns, name: inside}, len(table))
     for name in table.columns.keys() & {*inferred}:
         values: Iterable[object] = table.values(name)
         if (dtype := types[name]).endswith("[]"):
@@ -149,6 +169,8 @@ def _of_columns(
         made[name] = np.array([since_1970(text, name, unit) for text in texts], np.float64)
     if label is not None:
         column = made.pop(label)
+        if isinstance(column, np.ndarray) and column.dtype.kind == "f" and np.isnan(column).any():
+            return None  # NaN, or no value
         names = classes.class_names() or () if isinstance(classes, Result) else classes
         if names is None:
             made[LABEL] = column

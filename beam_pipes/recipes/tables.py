@@ -94,7 +94,8 @@ def table(
 
     Args:
         data: files, directories or globs of CSV, TSV, JSON Lines or Parquet.
-        label: the column that is stored as `label`; text becomes numbers, in the order of the classes' names.
+        label: the column that is stored as `label`; text becomes numbers, in the order of the classes' names. As every
+            column that is named, it may be a key of an object of JSON, or of a struct: "meta.label".
         classes: the names of the classes in the order of their numbers; a row of another one fails. Default: those that
             there are, by name. A class that comes later would then change the numbers of others, which a build into
             the same directory refuses. They also name labels that are integers.
@@ -130,10 +131,12 @@ def table(
     _check_dates(dates := dict(dates or {}), types or {})
     declared = {**(types or {}), **dict.fromkeys(dates, "str")}
     kinds = dict[str, str]()
+    asked = {*declared, *(columns or ()), *filter(None, (label, by, time, stratify))}
+    nested = {name for name in asked if "." in name and kind in ("json", "parquet")}
     if kind == "parquet":
-        inferred, partitions = types_of_parquet(files, declared=declared, among=among)
+        inferred, partitions = types_of_parquet(files, declared=declared, among=among, nested=nested)
     else:
-        inferred = types_of_rows(files, kind, declared=declared, among=among, kinds=kinds, **reading)
+        inferred = types_of_rows(files, kind, declared=declared, among=among, kinds=kinds, nested=nested, **reading)
         partitions = {name: dtype for name, dtype in types_of_partitions(files).items() if name not in inferred}
     inferred |= partitions
     if not {*inferred} - {*partitions}:
@@ -172,7 +175,7 @@ def table(
     if is_text:
         reading |= {"inferred": [column for column in guessed if chosen[column] != "str"] or None}
     if kind == "parquet":
-        reading = {"columns": [*own]}
+        reading = {"columns": [*dict.fromkeys(name.partition(".")[0] if name in nested else name for name in own)]}
     check_splits(files, common.splits or time)
     assign_source(module, common, files, kind, schema=schema, partitions=there or None, **reading)
     module.assign("types", chosen)
@@ -186,8 +189,8 @@ def table(
         module.assign("classes", [*classes])
     if is_learned:
         module.use("beam_pipes", "stage")
-        module.use("beam_pipes.recipes", "text_of")
-        of = call("stage", Code("text_of"), field=label)
+        module.use("beam_pipes.recipes", "label_of")
+        of = call("stage", Code("label_of"), label=label)
         module.assign(
             "classes", call("Vocabulary", "classes", of=of, split=Code("None")), "beam_pipes.transforms.analyzers"
         )
@@ -209,6 +212,7 @@ def table(
         inferred=guessed or None if kind == "json" else None,
         kinds={name: found for name, found in kinds.items() if name in guessed} or None,
         dates=dates or None,
+        nested=sorted(nested & {*chosen}) or None,
     )
     splits = None
     if time is not None:

@@ -82,3 +82,8 @@ def test_floats_of_a_data_frame_are_python_floats_unless_they_are_whole_numbers_
     assert dtypes == {"score": np.float32, "nullable": np.float32, "time": np.float64, "large": np.float64}
     assert batch["score"][0] == batch["nullable"][0] == np.float32(0.1)
     assert DataLoader({"score": np.array([0.1])}).element_spec["score"].dtype.name == "float64"
+
+
+def test_columns_of_one_name_are_refused() -> None:
+    with pytest.raises(LoaderError, match=r"expected different names of columns, got \['a', 'a'\]. Rename them"):
+        DataLoader(pd.DataFrame([[1, 2]], columns=["a", "a"]))

@@ -13,6 +13,7 @@ from media_files import built
 from typer.testing import CliRunner
 
 from beam_pipes.commands import app
+from beam_pipes.errors import StageError
 from beam_pipes.recipes import table
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -69,7 +70,9 @@ def test_the_command_names_the_dtype_that_is_stored() -> None:
 def test_a_date_may_be_the_label() -> None:
     write("csv")
 
-    cache = built(table("a.csv", dates={"when": "seconds"}, label="when"))
+    with pytest.raises(StageError, match="the column 'when' is the label, but has no value here. Drop such rows"):
+        built(table("a.csv", dates={"when": "seconds"}, label="when"), to="whole")
+    cache = built(table("a.csv", dates={"when": "seconds"}, label="when", on_error="drop", max_bad=None))
 
     assert sorted(float(row["label"]) for row in cache["train"])[:1] == [-43198.5]
     assert cache["train"].spec["label"].dtype == "float64"

@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 
 from beam_pipes import Cache, build
 from beam_pipes.commands import app
-from beam_pipes.errors import BuildError, DeclarationError, SourceError, TaskError
+from beam_pipes.errors import BuildError, DeclarationError, SourceError, StageError, TaskError
 from beam_pipes.recipes import row_example, table, tokens
 from beam_pipes.recipes.column_types import types_of_columns
 from beam_pipes.sources import CSV, JSONLines
@@ -708,3 +708,46 @@ def test_types_of_parquet_are_those_of_what_is_stored() -> None:
         stored(pa.array([[1]]), other=pa.array([[0.5]]))
     with pytest.raises(DeclarationError, match="there are no rows in 'a.parquet'"):
         stored(pa.array([], pa.int64()))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_keys_of_objects_are_columns_where_they_are_named(name: str) -> None:
+    rows: list[dict[str, Any]] = [
+        {"m": {"y": n, "k": {"z": "ab"[n % 2], "q": None if n % 3 else n}}, "m.own": n, "c": n} for n in range(40)
+    ]
+    if name == "a.jsonl":
+        Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), name)
+
+    columns = ["m.y", "m.k.q", "m.own"]
+    cache = built(table(name, label="m.k.z", columns=columns, by="m.y", splits={"train": 0.5, "eval": 0.5}))
+
+    assert types_of(cache) == {"label": "int64", "m.k.q": "float32", "m.own": "int64", "m.y": "int64"}
+    found = sorted((dict(row) for split in cache for row in cache[split]), key=lambda row: int(row["m.y"]))
+    assert [(row["label"], row["m.y"], row["m.own"]) for row in found] == [(n % 2, n, n) for n in range(40)]
+    assert [n for n, row in enumerate(found) if not math.isnan(row["m.k.q"])] == [*range(0, 40, 3)]
+    whole = table(name, label="m.k.z", types={"m": "skip"}).names["types"]
+    assert whole == {"c": "int64", "m.k.z": "str", "m.own": "int64"}
+    assert '"m": "str"' in table(name, label="m.k.z").python
+    with pytest.raises(DeclarationError, match="label: there is no column 'm.zz'."):
+        table(name, label="m.zz")
+
+
+@pytest.mark.parametrize("values", [[1, None], [1.5, None], [True, None], ["x", None]])
+def test_a_row_without_a_label_is_refused_whatever_its_type(values: list[Any]) -> None:
+    Path("a.jsonl").write_text("".join(json.dumps({"y": value, "x": 1}) + "\n" for value in values * 20))
+    pandas.DataFrame({"y": pandas.Series(values * 20), "x": 1}).to_parquet("a.parquet")
+    for number, name in enumerate(["a.jsonl", "a.parquet"]):
+        with pytest.raises(StageError, match="the column 'y' is the label, but has no value here"):
+            built(table(name, label="y"), to=f"c{number}")
+        rows = built(table(name, label="y", on_error="drop", max_bad=None), to=f"d{number}")["train"]
+        assert len(rows) == 20
+
+
+def test_labels_that_are_stored_as_text_are_classes_whatever_they_are() -> None:
+    days = [datetime.date(2024, 1, 2), datetime.date(2024, 1, 1)]
+    pyarrow.parquet.write_table(pa.table({"day": days, "n": [7, 5]}), "a.parquet")
+    for name, types, names in (("day", {}, ("2024-01-01", "2024-01-02")), ("n", {"n": "str"}, ("5", "7"))):
+        train = built(table("a.parquet", label=name, types=types), to=name)["train"]
+        assert train.spec["label"].class_names == names and [int(row["label"]) for row in train] == [1, 0]
