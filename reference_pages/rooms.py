@@ -41,7 +41,7 @@ ROOMS: dict[str, Room] = {
     "checks": Room(
         1, 240, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}
     ),
-    "storage": Room(1, 3866, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
+    "storage": Room(1, 3900, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
     "format": Room(1, 3635, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
     "publication": Room(
         1, 1139, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
@@ -50,7 +50,7 @@ ROOMS: dict[str, Room] = {
     "cache": Room(1, 4543, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 2194, "graphs of units, their execution, statistics, resources of stages", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
-    "sources": Room(1, 7580, "raw input → source shards → batches of records", ENGINE),
+    "sources": Room(1, 7596, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 352, "what an analysis is: analyzer, accumulator, result", ENGINE),
     "loader": Room(1, 10360, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
@@ -147,7 +147,7 @@ ROOMS: dict[str, Room] = {
     ),
     "report": Room(
         3,
-        2721,
+        2770,
         "pages about published snapshots, comparisons of two",
         ENGINE | SOURCES | {"analysis", "building", "loader", "transforms"},
     ),

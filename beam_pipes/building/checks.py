@@ -37,7 +37,6 @@ from beam_pipes.identity.fingerprint import fingerprint
 from beam_pipes.identity.source_code import function_node
 from beam_pipes.sources.byte_stream import codec_of
 from beam_pipes.sources.file_source import FileSource
-from beam_pipes.sources.selection import Selection, matcher
 from beam_pipes.sources.source import Source
 from beam_pipes.storage.local import directory_path, is_remote, storage_for
 
@@ -252,26 +251,12 @@ def _require_same_name(name: str, to: str, *, can_overwrite: bool) -> None:
 
 
 def _of_nesting(source: FileSource, declaration: Declaration, to: str) -> Iterator[DeclarationError]:
-    if (entry := _would_read(source.selection(), to, declaration.name)) is not None:
+    names = ("manifest.json", f"snapshots/0/{declaration.name}-train.tfrecord-00000-of-00001")
+    if (entry := source.selection().entry_that_finds(names, to)) is not None:
         yield DeclarationError(
             f"the cache {to!r} lies inside of the input {entry!r}: the next build would read the files of this one. "
             "Build to a directory beside it."
         )
-
-
-def _would_read(selection: Selection, to: str, name: str) -> str | None:
-    """The directory of the input in which the source would find the cache's files."""
-    wanted, unwanted = matcher(selection.patterns), matcher(selection.exclude)
-    for entry in selection.entries if not is_remote(to) else ():
-        inside = os.path.relpath(os.path.realpath(to), os.path.realpath(entry)).replace(os.sep, "/")
-        inside = "" if inside == "." else f"{inside}/"
-        hidden = inside.startswith(".") or "/." in inside
-        if not os.path.isdir(entry) or not selection.recursive or hidden and not selection.hidden:
-            continue  # `..` begins with a dot too: the cache is elsewhere
-        files = (f"{inside}manifest.json", f"{inside}snapshots/0/{name}-train.tfrecord-00000-of-00001")
-        if any(wanted(file) and not unwanted(file) for file in files):
-            return entry
-    return None
 
 
 def _of_directory(to: str) -> Iterator[BeamPipesError]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -134,13 +135,14 @@ class Drift:
 
     Args:
         split: the split, or None for a statistic of the build, which belongs to no split.
-        name: the feature or statistic.
-        quantity: "length" (leading dimension; bytes of a text), "value" (numbers, from a sample) or "histogram".
+        name: the feature or statistic; `x[..., 3]`: one place on the last axis of a feature, which moved most.
+        quantity: "length" (leading dimension; bytes of a text), from a sample "value" (numbers, NaN too), "byte",
+            "character" and "text" (which text it is, such as the name of a class), or "histogram".
         measure: "PSI" or "KS".
         distance: its value, 0 for equal distributions.
         noise: the distance that two samples of one distribution exceed in 5 % of cases.
         counts: how many values each side has.
-        medians: of each side; None for a histogram.
+        medians: of each side; None for a histogram, and for texts.
     """
 
     split: str | None
@@ -228,39 +230,71 @@ def drifts(before: Cache, after: Cache) -> list[Drift]:
         names = [name for name in features_with_lengths(after, split) if name in features_with_lengths(before, split)]
         old, new = record_lengths(before, split, names), record_lengths(after, split, names)
         for name in names:
-            found += _compared(split, name, "length", old[name].values, new[name].values)
-        first, second = sampled_numbers(before, split), sampled_numbers(after, split)
-        for name in sorted(first.keys() & second.keys()):
-            found += _compared(split, name, "value", first[name], second[name])
+            found += _compared(split, name, "length", *(_Sample.of([(each[name].values, 1)]) for each in (old, new)))
+        first, second = _sampled(before, split, SAMPLED_RECORDS), _sampled(after, split, SAMPLED_RECORDS)
+        for name, quantity in sorted(first.keys() & second.keys()):
+            found += _compared(split, name, quantity, first[name, quantity], second[name, quantity])
     return found
 
 
 def sampled_numbers(cache: Cache, split: str, *, records: int = SAMPLED_RECORDS) -> dict[str, np.ndarray]:
     """Feature → its numbers in records that are spread over a split, 64 of each record, spread over it."""
+    found = {
+        name: one.values for (name, quantity), one in _sampled(cache, split, records).items() if quantity == "value"
+    }
+    return {name: values[~np.isnan(values)] for name, values in found.items()}
+
+
+class _Sample(NamedTuple):
+    """Numbers of some records, and the channel of each: its place on the last axis; 0 where that differs in length."""
+
+    values: np.ndarray
+    channels: np.ndarray
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[np.ndarray, int]]) -> _Sample:
+        """Of the numbers of each record, in the order of its channels, and how many channels it has."""
+        alike = len({channels for _, channels in parts}) == 1
+        places = [np.arange(len(values)) % (channels if alike else 1) for values, channels in parts]
+        return cls(np.concatenate([values for values, _ in parts]).astype(np.float64), np.concatenate(places))
+
+
+def _sampled(cache: Cache, split: str, records: int) -> dict[tuple[str, str], _Sample]:
+    """(feature, quantity) → numbers of records that are spread over a split. Up to 64 channels are told apart; of a
+    text there are its characters and a digest, which tells classes apart.
+    """
     manifest, opened = cache.manifest.splits[split], cache[split]
     if manifest.kind != "example" or not len(opened):
         return {}
     rows = spread_rows(np.asarray(manifest.records, np.int64), records)
-    parts: dict[str, list[np.ndarray]] = {}
+    parts: dict[tuple[str, str], list[tuple[np.ndarray, int]]] = {}
     for row in rows.tolist():
-        example = opened[row]
-        for name, value in example.items():
-            array = np.asarray(value)
-            if array.dtype.kind in "iufb":
-                parts.setdefault(name, []).append(_spread(array.reshape(-1), row).astype(np.float64))
-    joined = {name: np.concatenate(values) for name, values in parts.items()}
-    return {name: values[~np.isnan(values)] for name, values in joined.items()}
+        for name, value in opened[row].items():
+            if isinstance(value, bytes):
+                parts.setdefault((name, "byte"), []).append((_spread(np.frombuffer(value, np.uint8), row), 1))
+            elif isinstance(value, str):
+                encoded = value.encode("utf-32-le", "surrogatepass")
+                characters = _spread(np.frombuffer(encoded, np.uint32), row)
+                parts.setdefault((name, "character"), []).append((characters, 1))
+                parts.setdefault((name, "text"), []).append((np.array([zlib.crc32(encoded)]), 1))
+            elif (array := np.asarray(value)).dtype.kind in "iufb":
+                channels = array.shape[-1] if array.ndim and 2 <= array.shape[-1] <= _VALUES_OF_A_RECORD else 1
+                values = _spread(array.reshape(-1), row, channels)
+                parts.setdefault((name, "value"), []).append((values, channels))
+    return {name: _Sample.of(each) for name, each in parts.items()}
 
 
-def _spread(values: np.ndarray, row: int) -> np.ndarray:
+def _spread(values: np.ndarray, row: int, channels: int = 1) -> np.ndarray:
     """At most 64 of the values: one from each of 64 equal parts, at a place drawn by the row, so that no corner, column
-    or channel of an array represents all of it.
+    or channel of an array represents all of it. Of several channels, as many of each, in turn.
     """
     if len(values) <= _VALUES_OF_A_RECORD:
         return values
-    drawn = np.random.default_rng(row).random(_VALUES_OF_A_RECORD)
-    places = (np.arange(_VALUES_OF_A_RECORD) + drawn) * (len(values) / _VALUES_OF_A_RECORD)
-    return values[places.astype(np.int64)]
+    count = _VALUES_OF_A_RECORD // channels
+    drawn = np.random.default_rng(row).random(count * channels)
+    size = len(values) // channels
+    places = ((np.arange(count * channels) // channels + drawn) * (size / count)).astype(np.int64)
+    return values.reshape(size, channels)[places, np.arange(count * channels) % channels]
 
 
 def spread_rows(sizes: npt.NDArray[np.int64], count: int, *, shards: int = _SAMPLED_SHARDS) -> npt.NDArray[np.int64]:
@@ -272,20 +306,35 @@ def spread_rows(sizes: npt.NDArray[np.int64], count: int, *, shards: int = _SAMP
     return np.concatenate(rows)
 
 
-def _compared(split: str, name: str, quantity: str, before: np.ndarray, after: np.ndarray) -> Iterator[Drift]:
-    if not len(before) or not len(after):
+def _compared(split: str, name: str, quantity: str, before: _Sample, after: _Sample) -> Iterator[Drift]:
+    """The drift of all channels together, or of the one that moved most, if that is more than chance among so many."""
+    if not len(before.values) or not len(after.values):
         return
-    distance, noise = kolmogorov_smirnov(before, after)
-    yield Drift(
-        split=split,
-        name=name,
-        quantity=quantity,
-        measure=KS,
-        distance=distance,
-        noise=noise,
-        counts=(len(before), len(after)),
-        medians=(float(np.median(before)), float(np.median(after))),
-    )
+    channels = [[before.values, after.values]]
+    if before.channels.max() == after.channels.max() > 0:
+        every = range(before.channels.max() + 1)
+        channels += [[side.values[side.channels == at] for side in (before, after)] for at in every]
+    drifts = []
+    for number, sides in enumerate(channels):
+        # NaN is a value as others are: the least.
+        distance, noise = kolmogorov_smirnov(*(np.where(np.isnan(side), -np.inf, side) for side in sides))
+        if number:  # Bonferroni: the critical value at 5 % divided by the number of channels
+            noise *= math.sqrt(1 + math.log(len(channels) - 1) / math.log(2 / 0.05))
+        medians = [float(np.median(known)) if len(known := side[~np.isnan(side)]) else math.nan for side in sides]
+        drifts.append(
+            Drift(
+                split=split,
+                name=f"{name}[..., {number - 1}]" if number else name,
+                quantity=quantity,
+                measure=KS,
+                distance=distance,
+                noise=noise,
+                counts=(len(sides[0]), len(sides[1])),
+                medians=None if quantity == "text" else (medians[0], medians[1]),
+            )
+        )
+    worst = max(drifts, key=lambda drift: drift.distance)
+    yield drifts[0] if worst.verdict in ("none", drifts[0].verdict) else worst
 
 
 def _histograms(before: Cache, after: Cache) -> Iterator[Drift]:

@@ -35,7 +35,7 @@ import numpy as np
 
 from beam_pipes.errors import CacheNotFoundError, SourceError, StorageError
 from beam_pipes.sources.helpers import Helpers
-from beam_pipes.storage.local import absolute_path, is_remote, storage_for
+from beam_pipes.storage.local import absolute_path, is_remote, path_below, storage_for
 
 if TYPE_CHECKING:
     from beam_pipes.storage.objects import ObjectStorage
@@ -141,7 +141,13 @@ class Selection:
         """All selected files, sorted by name, listed by `helpers` where there are many; `SourceError` for none."""
         base = self.base()
         found = FoundFiles(base)
+        known: dict[str, str] = {}
         for entry in self.entries:
+            if (other := known.setdefault(entry if is_remote(base) else os.path.realpath(entry), entry)) != entry:
+                raise SourceError(
+                    f"paths should name each input once, and {other!r} and {entry!r} are one, because a link leads "
+                    "from one to the other: every record would be there twice. Name one of them."
+                )
             if is_remote(base):
                 for file in _remote_files(self, entry, base, found.left_out):
                     found.add_object(file)
@@ -157,6 +163,21 @@ class Selection:
                 inputs=self.entries,
             )
         return found.in_order()
+
+    def entry_that_finds(self, names: Sequence[str], directory: str) -> str | None:
+        """The entry that would find files of these names in a directory, which need not exist; None if none would."""
+        for entry in self.entries:
+            remote = is_remote(entry)
+            if entry.split("/")[:3] != directory.split("/")[:3] if remote else is_remote(directory):  # another bucket
+                continue
+            top, named, is_file = _top_of(entry if remote else os.path.abspath(entry))
+            inside = None if is_file else path_below(directory, top)
+            shown = inside is not None and (self.hidden or "/." not in f"/{inside}")
+            if shown and (self.recursive or remote and named):
+                wanted, unwanted = matcher((named,) if named else self.patterns), matcher(self.exclude)
+                if any(wanted(f"{inside}{name}") and not unwanted(f"{inside}{name}") for name in names):
+                    return entry
+        return None
 
     def _compressed(self) -> str:
         """What to add to a message about files that are not there, if they are there with a suffix of compression."""
@@ -397,15 +418,12 @@ def _require_no_dots(path: str) -> None:
 
 
 def _found(status: ObjectStatus, base: str, selection: Selection) -> FoundFile:
-    if not status.path.startswith(f"{base}/"):
+    path = status.path
+    if not path.startswith(f"{base}/"):
         raise SourceError(
-            f"expected all inputs to be under relative_to={selection.relative_to!r}, found {status.path}",
-            file=status.path,
+            f"expected all inputs to be under relative_to={selection.relative_to!r}, found {path}", file=path
         )
-    name = status.path[len(base) + 1 :]
-    return FoundFile(
-        name, status.path, status.size, mtime_ns=0, inode=status.generation, content_digest=status.content_digest
-    )
+    return FoundFile(path[len(base) + 1 :], path, status.size, 0, status.generation, 0, status.content_digest)
 
 
 def _is_object(entry: str) -> bool:

@@ -383,6 +383,19 @@ def existing_directory(path: str | os.PathLike[str]) -> str:
     raise CacheNotFoundError(f"{named!r} does not exist: nothing was built there.", path=named)
 
 
+def path_below(path: str, top: str) -> str | None:
+    """A directory relative to one above it, `a/b/`, however links and mounts lead to it; None if it is not below."""
+    if is_remote(top):
+        return f"{path.rstrip('/')}/"[len(top) + 1 :] if f"{path}/".startswith(f"{top}/") else None
+    above, parts = os.path.realpath(path), ""
+    while not (os.path.exists(above) and os.path.exists(top) and os.path.samefile(above, top)):
+        above, name = os.path.split(above)
+        if not name:
+            return None
+        parts = f"{name}/{parts}"
+    return parts
+
+
 def absolute_path(path: str | os.PathLike[str]) -> str:
     """A path that stays valid when user code changes the working directory; remote ones are returned as they are.
 

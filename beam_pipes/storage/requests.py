@@ -395,7 +395,7 @@ def require_range(
     Raises `StorageError` unless they are the requested ones, of a file of `total` bytes: a cache in between may answer
     with others. Raises `Incomplete` if the body is of another `length`: it was cut, or compressed on the way.
     """
-    found = re.fullmatch(r"\s*bytes (\d+)-(\d+)/(\d+|\*)\s*", content_range or "")
+    found = re.fullmatch(r"\s*bytes (\d+)-(\d+)/(\d+|\*)\s*", content_range or "", re.ASCII | re.IGNORECASE)
     if found is not None:
         first, last, whole = int(found[1]), int(found[2]), None if found[3] == "*" else int(found[3])
         end = start + size if whole is None else min(start + size, whole)

@@ -173,25 +173,42 @@ class _WebReader(ObjectReader):
 
 # Prefix of the bindings from HTTP; those from the Hub do not have it.
 _HTTP = ("etag:", "modified:")
+# Names of files that are no web pages: with a suffix, and another one than pages have.
+_DATA = re.compile(r"\.(?!\w*htm|php|aspx?$|jsp)\w+$", re.IGNORECASE)
 
 
 def _found_in(answer: HTTPResponse, url: str) -> Found:
     """What an answer says about its file."""
     headers = answer.headers
-    if headers.get("Content-Encoding", "identity") != "identity":
+    if answer.status not in (200, 206):  # 202 while an archive prepares a file, 203 of a proxy that changes it, 204
+        raise StorageError(
+            f"{url}: expected the file (status 200 or 206), and the server answers {answer.status} {answer.reason}. "
+            "Try again later, or download it.",
+            path=url,
+        )
+    if headers.get_content_type() == "text/html" and _DATA.search(urllib.parse.urlsplit(url).path):
+        raise StorageError(
+            f"{url}: expected the file, and the server sends a web page (text/html): one that shows the file, such as "
+            "GitHub's …/blob/… (the file is under …/raw/…), or one to log in. Give the address of the file, or "
+            "download it.",
+            path=url,
+        )
+    if headers.get("Content-Encoding", "").strip().lower() not in ("", "identity"):
         raise StorageError(
             f"{url}: the server compresses it on the way ({headers['Content-Encoding']}), so that its bytes have no "
             "fixed places. Download it.",
             path=url,
         )
     total = headers.get("Content-Range", "").rpartition("/")[2] if answer.status == 206 else headers["Content-Length"]
-    if not (total or "").isdigit():
+    if not re.fullmatch("[0-9]{1,18}", total or ""):
         raise StorageError(f"{url}: the server does not report its length. Download it, and read the copy.", path=url)
     etag, modified = headers.get("ETag", ""), headers.get("Last-Modified")
     binding = f"modified:{modified}" if modified else None
     if etag and not etag.startswith("W/"):  # a weak one may stay the same while bytes change
         binding = f"etag:{etag.strip(chr(34))}"
-    parsed = email.utils.parsedate_to_datetime(modified).timestamp() if modified else 0
+    parsed = 0.0
+    with contextlib.suppress(ValueError, OverflowError):  # of a date that is none
+        parsed = email.utils.parsedate_to_datetime(modified).timestamp() if modified else 0
     return Found(url, int(total), binding, int(parsed) * 1_000_000_000)
 
 
@@ -234,7 +251,12 @@ class HttpsStorage(_ReadOnly):
             with self.request(url, "0-0") as answer:
                 if answer.status == 206:
                     require_range(answer.headers.get("Content-Range"), path=path, start=0, size=1)
-                return _found_in(answer, url)
+                found = _found_in(answer, url)
+            if answer.status == 200 and found.size == 1:  # all of the file, or the byte that was asked for?
+                with self.request(url, "0-1") as answer:
+                    if answer.status == 200 and _found_in(answer, url).size == 2:
+                        require_range(None, path=path, start=0, size=2)
+            return found
         except urllib.error.HTTPError as error:
             # No first byte: the file is empty.
             if error.code != 416 or error.headers.get("Content-Range", "").rpartition("/")[2] != "0":
@@ -270,7 +292,8 @@ class HubStorage(_ReadOnly):
         ),
     }
     _PATH = re.compile(
-        r"hf://((?:datasets|spaces|models)/)?([^/@]+/[^/@]+)(?:@(refs/(?:pr|convert)/[^/]+|[^/]+))?(?:/(.*))?"
+        r"hf://((?:datasets|spaces|models)/)?([^/@]+/[^/@]+)(?:@(refs/(?:pr|convert)/[^/]+|[^/]+))?(?:/(.*))?",
+        re.DOTALL,  # names may hold line ends
     )
 
     def _named(self, path: str) -> tuple[dict[str, str], str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from beam_pipes import Cache, build, write_cache
 from beam_pipes.cache import FeatureSpec
 from beam_pipes.commands import app
 from beam_pipes.errors import DeclarationError
-from beam_pipes.report.distributions import sampled_numbers
+from beam_pipes.report.distributions import drifts, sampled_numbers
 from beam_pipes.sources import FileContent, Files, TextLines
 
 
@@ -50,12 +51,15 @@ def test_a_declaration_of_another_name_needs_overwrite(lines: TextLines, tmp_pat
     [
         pytest.param("in", "in", "the cache '.*in' lies inside of the input '.*in'", id="same"),
         pytest.param("in", "in/cache", "the cache '.*cache' lies inside of the input", id="cache_in_input"),
+        pytest.param("in/**", "in/cache", "lies inside of the input '.*in/\\*\\*'", id="cache_in_glob"),
+        pytest.param("link/*/**", "in/deep/a/cache", "lies inside of the input '.*link/", id="cache_in_glob_by_link"),
     ],
 )
 def test_input_and_cache_are_kept_apart(tmp_path: Path, source: str, to: str, words: str) -> None:
     (tmp_path / "in/deep").mkdir(parents=True)
     for name in ("in/a.bin", "in/deep/b.bin"):
         (tmp_path / name).write_bytes(b"1")
+    (tmp_path / "link").symlink_to("in")
 
     with pytest.raises(DeclarationError, match=words):
         build("files", Files(tmp_path / source), [size], to=tmp_path / to)
@@ -106,6 +110,39 @@ def test_numbers_of_a_record_are_sampled_all_over_it(tmp_path: Path) -> None:
     (found,) = sampled_numbers(Cache.open(tmp_path / "cache"), "train").values()
 
     assert len(found) == 50 * 64 and 0.002 < (found == 200).mean() < 0.025
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "drifted"),
+    [
+        pytest.param(
+            lambda at: np.arange(21.0), lambda at: np.arange(21.0) + 99 * (np.arange(21) == 5), "x[..., 5]", id="column"
+        ),
+        pytest.param(lambda at: np.ones(100), lambda at: np.where(np.arange(100) < 50, 1, np.nan), "x", id="nan"),
+        pytest.param(lambda at: "cat" if at % 2 else "act", lambda at: "cat", "x", id="class"),
+        pytest.param(lambda at: bytes(90), lambda at: bytes(60) + b"z" * 30, "x", id="bytes"),
+        pytest.param(lambda at: f"text {at}", lambda at: f"text {at + 500}", None, id="none"),
+        pytest.param(
+            lambda at: np.random.default_rng(at).random(64),
+            lambda at: np.random.default_rng(at + 500).random(64),
+            None,
+            id="chance",
+        ),
+    ],
+)
+def test_drift_is_looked_for_in_every_kind_of_feature(
+    tmp_path: Path, before: Any, after: Any, drifted: str | None
+) -> None:
+    for name, value in (("before", before), ("after", after)):
+        write_cache(tmp_path / name, {"train": [{"x": value(at)} for at in range(100)]})
+
+    found = [
+        each
+        for each in drifts(Cache.open(tmp_path / "before"), Cache.open(tmp_path / "after"))
+        if each.quantity != "length" and each.verdict != "none"
+    ]
+
+    assert {each.name for each in found} == ({drifted} if drifted else set())
 
 
 def test_a_default_timeout_of_sockets_does_not_end_workers(lines: TextLines, tmp_path: Path) -> None:

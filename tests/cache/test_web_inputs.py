@@ -75,13 +75,17 @@ class Handler(BaseHTTPRequestHandler):
         data = server.files.get(path)
         if data is None:
             return self.answer(404, b"nothing here", {})
+        if server.mode == "empty answer":
+            return self.answer(204, b"", {})
+        if server.mode == "page":
+            return self.answer(200, b"<html>log in</html>", {"Content-Type": "text/html; charset=utf-8"})
         if server.goes_wrong("503"):
             return self.answer(503, b"busy", {"Retry-After": "0"})
         headers = {}
         if server.etags:
             headers["ETag"] = f'"{hashlib.md5(data).hexdigest()}"'
         if server.modified:
-            headers["Last-Modified"] = "Tue, 24 Nov 2026 10:00:00 GMT"
+            headers["Last-Modified"] = "Tue, 24 Nov 2026 10:00:00 GMT" if server.mode != "bad date" else "yesterday"
         asked = self.headers.get("Range")
         if asked and server.mode != "no ranges":
             server.ranges.append(asked)
@@ -93,6 +97,10 @@ class Handler(BaseHTTPRequestHandler):
             part = data[first : last + 1]
             headers["Content-Range"] = f"bytes {first}-{first + len(part) - 1}/{len(data)}"
             part = part + b"more" if server.mode == "compressed unsaid" and len(part) > 1 else part
+            if server.mode == "part as a whole":
+                return self.answer(200, part, {})
+            if server.mode == "other spelling":
+                headers |= {"Content-Range": headers["Content-Range"].title(), "Content-Encoding": "Identity"}
             return self.answer(206, part, headers, cut=first > 0 and server.goes_wrong("cut"))
         return self.answer(200, data, headers)
 
@@ -297,6 +305,38 @@ class TestHttps:
         with pytest.raises(SourceError, match=r"the answer has \d+ bytes, and by its Content-Range \d+\."):
             lines_of(TextLines(f"{server.url}/books/emma.txt"))
 
+    @pytest.mark.parametrize(
+        ("mode", "words"),
+        [
+            (
+                "empty answer",
+                r"expected the file \(status 200 or 206\), and the server answers 204 No Content. Try again",
+            ),
+            ("page", r"sends a web page \(text/html\): one that shows the file, such as GitHub's …/blob/…"),
+            (
+                "part as a whole",
+                "asked for the bytes 0-1/.*, and the answer holds others: a server or proxy on the way",
+            ),
+        ],
+    )
+    def test_what_is_no_answer_is_not_taken_for_the_file(self, server: Server, mode: str, words: str) -> None:
+        server.mode = mode
+        with pytest.raises(SourceError, match=words):
+            lines_of(TextLines(f"{server.url}/books/emma.txt"))
+
+    def test_a_page_is_read_where_its_name_says_that_it_is_one(self, server: Server) -> None:
+        server.mode, server.files["/books/emma.html"] = "page", b""
+        assert lines_of(TextLines(f"{server.url}/books/emma.html")) == ["<html>log in</html>"]
+
+    @pytest.mark.parametrize("mode", ["bad date", "other spelling"])
+    def test_headers_are_read_as_loosely_as_others_read_them(self, server: Server, mode: str) -> None:
+        server.mode, server.etags, server.modified = mode, False, True
+        assert lines_of(TextLines(f"{server.url}/books/emma.txt")) == LINES
+
+    def test_a_file_of_one_byte_on_a_server_without_ranges(self, server: Server) -> None:
+        server.mode, server.files["/books/emma.txt"] = "no ranges", b"a"
+        assert lines_of(TextLines(f"{server.url}/books/emma.txt")) == ["a"]
+
     def test_parquet_is_read_by_its_footer(self, server: Server) -> None:
         sink = pyarrow.BufferOutputStream()
         pyarrow.parquet.write_table(pyarrow.table({"n": list(range(100))}), sink, row_group_size=10)
@@ -367,6 +407,8 @@ class TestHub:
         for revision, asked in {"refs/pr/1": "refs%2Fpr%2F1", "my%2Fbranch": "my%2Fbranch"}.items():
             assert lines_of(TextLines(f"hf://datasets/o/n@{revision}/README.txt")) == ["a", "b"]
             assert any(f"/resolve/{asked}/README.txt" in path for path, _ in hub.seen)
+        hub.files["/o/n/a%0Ab.txt"] = b"c\n"
+        assert lines_of(TextLines("hf://datasets/o/n/a\nb.txt")) == ["c"]
         assert ("Bearer hf_secret") in {token for path, token in hub.seen if "README" in path}
 
     def test_a_listing_and_a_look_say_the_same_of_a_file(self, hub: Server) -> None:

@@ -77,6 +77,13 @@ def test_a_directory_twice_is_refused_with_or_without_its_slash(tree):
         select([f"{tree}/sub", f"{tree}/sub/"])
 
 
+def test_two_names_of_one_input_are_refused(tree):
+    (tree / "link").symlink_to("sub")
+    assert names([tree / "link", tree / "sub/deep"])[:1] == ["link/c.txt"]
+    with pytest.raises(SourceError, match=r"'.*/sub/c.txt' and '.*/link/c.txt' are one, because a link leads from one"):
+        names([tree / "sub/c.txt", tree / "link/c.txt"])
+
+
 def test_a_glob_names_files_from_its_first_wildcard_on(tree):
     assert names(f"{tree}/sub/**/*.txt") == ["c.txt", "deep/d.txt"]
     assert names(f"{tree}/s*b/c.txt") == ["sub/c.txt"]

@@ -30,6 +30,7 @@ from beam_pipes.errors import (
 )
 from beam_pipes.runners.claims import Standing, WorkOrder, work
 from beam_pipes.sources import TextLines
+from beam_pipes.sources.selection import select
 from beam_pipes.storage.objects import ObjectStorage
 
 
@@ -161,6 +162,11 @@ def check_names(root: str) -> None:
     assert lines("in/d//f.txt") == lines("in/d") == lines("in/d/") == read(5)
     assert lines("in/d//f.txt", "in/a1.txt") == read(1, 5)
     assert lines("in/[g]*.txt", "in/a1.txt") == read(1, *range(6, len(names)))
+    inside = select(f"{root}/in/b[2]")
+    assert inside.entry_that_finds(["manifest.json"], f"{root}/in/b[2]/c") == f"{root}/in/b[2]"
+    assert inside.entry_that_finds(["manifest.json"], f"{root}/in/b[2]") == f"{root}/in/b[2]"
+    assert inside.entry_that_finds(["manifest.json"], f"{root}/in/b[2]2") is None
+    assert select(f"{root}/in/*.txt").entry_that_finds(["manifest.json"], f"{root}/in") is None
     with pytest.raises(SourceError, match=r"in/d/\.\./a1\.txt' cannot be read: its name has a part '\.' or '\.\.'"):
         lines("in/d/../a1.txt")
 
@@ -194,6 +200,8 @@ def check_ranges(url: str, go_to: Callable[[str], None], made: Callable[[], Obje
         fault["is"] = UNSAID_RANGE
         with pytest.raises(StorageError, match="the answer holds others: a server or proxy on the way mixes up ranges"):
             storage.read_range(path, 500_000, 10)
+        with pytest.raises(StorageError, match="the answer holds others: a server or proxy on the way mixes up ranges"):
+            storage.read_range(path, 0, 10)
         brief = dataclasses.replace(storage.options, deadline_secs=0.1)
         fault["is"] = COMPRESSED
         with pytest.raises(StorageError, match=r"the answer has \d+ bytes, and by its Content-Range 10|MD5 mismatch"):
