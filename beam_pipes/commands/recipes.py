@@ -344,6 +344,7 @@ def forecast_of_packing(cache: Cache, declaration: Declaration, length: int) -> 
         rows[split] = len(plan)
         totals = plan.totals[FEATURE]
         cut = f", {_shortened(totals.truncated_tokens)} tokens cut off" if totals.truncated_tokens else ""
+        cut += f" (--max-tokens {length} leaves such conversations out, and counts them)" if cut else ""
         lines.append(
             f"{split}: {_shortened(totals.tokens_in)} tokens, {len(plan):,} row{'s' * (len(plan) != 1)} of {length:,}, "
             f"{100 * plan.waste:.2f} % waste{cut}"

@@ -291,9 +291,22 @@ class ChatTemplate:
             ids, offsets = self._mended(text, ids, offsets, mark)
         mask = np.zeros(len(ids), np.uint8)
         spans = trained_spans(messages, text, spans, field)
-        for start, end in spans[-1:] if only_last else spans:
+        for start, end in self._of_last(messages, tools, text, spans) if only_last else spans:
             mask[(offsets[:, 0] < end) & (offsets[:, 1] > start)] = 1
         return ids, mask
+
+    def _of_last(
+        self, messages: Sequence[Message], tools: Sequence[object] | None, text: str, spans: list[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """The ranges of the last answer: a template may write a thought or the end of a turn in a block of its own."""
+        answers = [at for at, message in enumerate(messages) if message.get("role") == "assistant"]
+        if not answers or len(spans) <= len(answers):
+            return spans[-1:]
+        at = answers[-1]
+        probe = {key: value for key, value in messages[at].items() if key not in REASONING} | {"content": _PROBE}
+        other = self._tried([*messages[:at], probe, *messages[at + 1 :]], tools)
+        start = len(os.path.commonprefix([text, other or text]))
+        return [span for span in spans if span[1] > start] or spans[-1:]
 
     def _count_unwritten(self, messages: Sequence[Message], tools: Sequence[object] | None, text: str) -> None:
         def writes(at: int) -> bool:

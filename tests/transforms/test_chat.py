@@ -320,6 +320,21 @@ def test_answers_of_weight_0_are_not_trained_on(model, template):
         chat.encode([TALKS[0][0], {"role": "assistant", "content": "a", "weight": 0.5}])
 
 
+def test_the_last_turn_has_all_blocks_of_its_answer(model):
+    """Some templates write the thought, the answer and the end of a turn in blocks of their own."""
+    block = "{% generation %}{{ '<think>' + m.reasoning_content if m.reasoning_content else '' }}{% endgeneration %}|"
+    block += "{% generation %}{{ m.content }}{% endgeneration %}|{% generation %}<|im_end|>{% endgeneration %}"
+    template = "{% for m in messages %}{% if m.role == 'assistant' %}" + block + "{% else %}{{ m.content }}{% endif %}"
+    chat = ChatTemplate(model[0], template=template + "{% endfor %}")
+    for thought in (None, "hm"):
+        talk = [*TALKS[1][:4], {**TALKS[1][4], "reasoning_content": thought}]
+
+        ids, mask = chat.encode(talk, only_last=True)
+
+        said = f"{'<think>hm' if thought else ''}  De rien!<|im_end|>"
+        assert chat._library.decode(ids[mask == 1].tolist(), skip_special_tokens=False) == said
+
+
 def test_an_answer_of_weight_0_needs_a_range_of_its_own(model):
     one = "{% generation %}{% for m in messages %}{{ m.content }}{% endfor %}{% endgeneration %}"
     answers = [{"role": "assistant", "content": "a", "weight": 0}, {"role": "assistant", "content": "b"}]
