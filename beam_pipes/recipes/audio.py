@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,6 +39,7 @@ from beam_pipes.transforms.kept_fields import kept_fields
 from beam_pipes.transforms.manifest_rows import (
     AUDIO_FIELDS,
     KALDI,
+    SPEECH_TEXTS,
     TEXT_FIELDS,
     TEXT_SUFFIXES,
     Row,
@@ -56,9 +57,9 @@ SOUND_DTYPES = ("float32", "int16")
 CLIPPED = "clipped_samples"
 #: Fields of tar samples that may hold a transcript; the first that exists is used. `json.text` is in a `.json`.
 SAMPLE_TEXT_FIELDS = ("txt", "text", *(f"json.{field}" for field in TEXT_FIELDS))
-#: Files with the transcripts of a directory; the first kind that exists is used: LibriSpeech's, then LJSpeech's and
-#: Hugging Face's audiofolder's. Without them, files of text beside sound files are transcripts.
-DIRECTORY_MANIFESTS = ("*.trans.txt", "metadata.csv", "metadata.jsonl")
+#: Files with the transcripts of a directory; the first kind that exists is used: LibriSpeech's and MLS's, then
+#: LJSpeech's and Hugging Face's audiofolder's. Without them, files of text beside sound files are transcripts.
+DIRECTORY_MANIFESTS = ("*.trans.txt", "transcripts.txt", "metadata.csv", "metadata.jsonl")
 
 
 def find_transcripts(
@@ -75,6 +76,14 @@ def find_transcripts(
     """
     if is_remote(data):
         return None  # other files are counted as left out
+    if os.path.isfile(data) and os.path.basename(data) not in KALDI:
+        if not data.removesuffix(".gz").endswith((".csv", ".json", ".jsonl", ".tsv", *SPEECH_TEXTS)):
+            raise DeclarationError(
+                f"{data!r} should be a manifest, which is .jsonl, .csv or .tsv, one row for each sound file or piece "
+                "of one. Write such a file, with audio, text and maybe offset and duration in seconds as names of its "
+                "columns; a list of file|text in lines only needs the name metadata.csv. Subtitles and alignments "
+                "(.srt, .vtt, .ctm, .TextGrid) are not read; texts of sound files are if the directory is named."
+            )
     pattern, files = _manifests_in(data, sounds) if os.path.isdir(data) else (None, _with_others_of_kaldi(data))
     if not files:
         return None
@@ -109,6 +118,11 @@ def _manifests_in(directory: str, sounds: Sequence[str]) -> tuple[str | None, li
     for pattern in (*DIRECTORY_MANIFESTS, *(f"*{suffix}" for suffix in beside)):
         if files := sorted(str(path) for path in Path(directory).rglob(pattern)):
             return pattern, files
+    names = {os.path.basename(stem) for stem in stems}  # texts in a directory of their own, as in VCTK
+    for suffix in TEXT_SUFFIXES:
+        files = sorted(str(path) for path in Path(directory).rglob(f"*{suffix}"))
+        if any(os.path.basename(file).removesuffix(suffix) in names for file in files):
+            return f"*{suffix}", files
     return None, []
 
 
@@ -127,7 +141,7 @@ def _field(file: str, has: Sequence[str], given: str | None, known: Sequence[str
     )
 
 
-@stage(version="3")
+@stage(version="4")
 def audio_example(
     file: object,
     *,
@@ -175,7 +189,7 @@ def audio_example(
         example: dict[str, object] = {"path": sound.path}
         if text_field is not None:
             text = kept_fields(row.fields, {text_field: "str"}, sparse=True)[text_field]
-            if not text.strip():
+            if not text.strip() or row.fields.get(text_field) != row.fields.get(text_field):  # NaN, as pandas has it
                 yield drop("no_transcript")
                 continue
             example["text"] = text.strip() if isinstance(file, Mapping) else text  # a file of text ends with a newline
@@ -413,11 +427,12 @@ def _assign_sound_files(
 def _used(found: tuple[Code, Transcripts] | None, root: str, sounds: Sequence[FoundFile]) -> list[str]:
     """The files of transcripts beside sound files; a text without a sound file beside it is not a transcript."""
     files = [] if found is None else [os.path.relpath(file, root).replace(os.sep, "/") for file in found[1].files]
-    stems = {os.path.splitext(sound.name)[0] for sound in sounds}
+    named_by: Callable[[str], str] = os.path.basename if found is not None and found[1].root is None else str
+    stems = {named_by(os.path.splitext(sound.name)[0]) for sound in sounds}
     endings = {file: next(filter(file.endswith, TEXT_SUFFIXES), "") for file in files}
     return [
         file
         for file, ending in endings.items()
         if not file.startswith("..")
-        and (not ending or file.endswith(".trans.txt") or file.removesuffix(ending) in stems)
+        and (not ending or file.endswith(SPEECH_TEXTS) or named_by(file.removesuffix(ending)) in stems)
     ]

@@ -4,6 +4,7 @@
     {"audio_filepath": "long.wav", "offset": 1.5, "duration": 2, …}       a piece of a file, as in NeMo
     {"id": "long-1", "recording": {…}, "supervisions": [{…}]}             cuts and supervisions of lhotse
     84-121123-0000 GO DO YOU HEAR                                         84-121123.trans.txt, as in LibriSpeech
+    1_2_000003\tor not                                                    transcripts.txt, as in MLS
     LJ001-0001|Printing, in 1455|Printing, in fourteen fifty-five         metadata.csv, as in LJSpeech
     file_name,transcription                                               metadata.csv, as Hugging Face's audiofolder
     to be                                                                 a.txt or a.lab beside a.wav
@@ -23,6 +24,7 @@ import functools
 import gzip
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TextIO
 
@@ -40,6 +42,8 @@ AUDIO_FIELDS = (
 TEXT_FIELDS = ("text", "transcript", "transcription", "sentence", "normalized_text")
 #: Suffixes of files with the text of the sound file beside them, `a.txt` for `a.wav`; the first that exists is used.
 TEXT_SUFFIXES = (".normalized.txt", ".txt", ".lab")
+#: Ends of files with a line for each sound file, its name and its text: those of LibriSpeech, and of MLS.
+SPEECH_TEXTS = (".trans.txt", "transcripts.txt")
 #: The files read in a Kaldi directory; those with the last name have the rows of all.
 KALDI = ("segments", "text", "utt2spk", "wav.scp")
 _LJSPEECH = {2: ("audio", "text"), 3: ("audio", "raw_text", "text")}
@@ -163,7 +167,8 @@ class ManifestRows:
         for path in paths:
             by_stem.setdefault(self._stem(path), []).append(path)
         exact = dataclasses.replace(self, root=root)
-        if all(len(exact._about(named, by_stem)) == 1 or row.is_beside for named, row in exact._all_rows()):
+        is_one = [(len(exact._about(named, by_stem)) == 1, row.is_beside) for named, row in exact._all_rows()]
+        if any(one for one, _ in is_one) and all(one or beside for one, beside in is_one):
             exact._check(by_stem, fields)
             return exact
         self._check(by_stem, fields)
@@ -191,6 +196,9 @@ class ManifestRows:
                         if same
                         else f"is none. {convert(named)}, and name that file."
                         if named.lower().endswith(self.unread or ("\0",))
+                        else "is none. Supervisions name recordings, not files: write them to cuts, with lhotse cut "
+                        "simple -r recordings.jsonl.gz -s supervisions.jsonl.gz cuts.jsonl.gz, and name these."
+                        if self.file_field == "recording_id"
                         else f"is none. Name the directory of the {about}s as {option}, and files by their paths in it."
                     )
                 )
@@ -203,7 +211,7 @@ class ManifestRows:
             if missing := [field for field in fields if field not in row.fields]:
                 raise DatasetError(
                     f"{row.place}: the {several} of {named!r} has no field {missing[0]!r}; it has "
-                    f"{', '.join(map(str, row.fields))}."
+                    f"{', '.join(map(str, row.fields))}. Name one of these, or add it to the row."
                 )
 
 
@@ -273,7 +281,9 @@ def piece_of(row: Row) -> Excerpt | None:
     start = _secs(row, _STARTS)
     duration, end = _secs(row, ("duration",)), _secs(row, _ENDS)
     named = fields.get("channel_selector", fields.get("channel"))
-    if isinstance(named, list) or (isinstance(named, int) and named < 0):
+    if isinstance(named, float) and (named.is_integer() or named != named):
+        named = int(named) if named == named else None  # pandas writes 1.0 and NaN if some rows have no channel
+    if isinstance(named, list | bool | float) or (isinstance(named, int) and named < 0):
         raise DatasetError(
             f"{row.place}: expected one channel, from 0 on, found {named!r:.40}. Name one, or write the channels that "
             "belong together to a file, whose channels are averaged."
@@ -327,12 +337,12 @@ def rows_of_manifest(path: str) -> Iterator[Row]:
                 yield from _coco_rows(path, coco)
             elif name.endswith((".jsonl", ".json")):
                 yield from json_rows(path, lines)
-            elif name.endswith(".trans.txt"):
+            elif name.endswith(SPEECH_TEXTS):
                 for number, line in enumerate(lines, start=1):
-                    named, _, text = line.strip().partition(" ")
-                    speaker, _, rest = named.partition("-")
+                    named, *text = re.split("[ \t]", line.strip(), maxsplit=1)
+                    speaker, chapter, _ = [*re.split("[-_]", named, maxsplit=2), "", ""][:3]
                     if named:
-                        fields = {"audio": named, "text": text, "speaker": speaker, "chapter": rest.partition("-")[0]}
+                        fields = {"audio": named, "text": "".join(text), "speaker": speaker, "chapter": chapter}
                         yield Row(f"{path}:{number}", fields)
             elif os.path.basename(name) in KALDI:
                 yield from _kaldi_rows(path) if name.endswith(KALDI[-1]) else ()
@@ -484,6 +494,11 @@ def _csv_rows(path: str, lines: TextIO) -> Iterator[Row]:
                 raise DatasetError(
                     f"{place}: expected names of columns with {rows.dialect.delimiter!r} between them, found "
                     f"{row[0]!r:.80}, with {other!r}. Write the file with commas, or with tabs as a .tsv."
+                )
+            if is_header and (twice := [name for name in dict.fromkeys(row) if name and row.count(name) > 1]):
+                raise DatasetError(
+                    f"{place}: expected names of columns that differ, found {twice[0]!r} {row.count(twice[0])} times. "
+                    "Rename or remove all but one of them."
                 )
             if is_header:
                 continue

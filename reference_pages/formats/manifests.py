@@ -173,6 +173,15 @@ ROWS = [
     Row("LibriSpeech", "`*.trans.txt`", manifest("8/1/8-1.trans.txt", "8-1-0 TO BE\n8-1-1 OR NOT\n",
         "8/1/8-1-0.wav", "8/1/8-1-1.wav"), examples(),
         Read(whole("–", ("TO BE", "8/1/8-1-0.wav"), ("OR NOT", "8/1/8-1-1.wav")))),
+    Row("MLS", "`transcripts.txt`", manifest("train/transcripts.txt", "8_1_0\tto be\n8_1_1\tor not\n",
+        "train/audio/8/1/8_1_0.wav", "train/audio/8/1/8_1_1.wav"), examples(), Read(whole(
+            "–", ("to be", "train/audio/8/1/8_1_0.wav"), ("or not", "train/audio/8/1/8_1_1.wav")))),
+    Row("VCTK", "`txt/a.txt` for `wav/a.wav`", manifest("txt/a.txt", "to be\n", "wav/a.wav"), examples(),
+        Read(whole("–", ("to be", "wav/a.wav")))),
+    Row("all", "two columns of one name", manifest("m.csv", "audio,text,audio\na.wav,to be,b.wav\n"), examples("m.csv"),
+        Refused("expected names of columns that differ, found 'audio' 2 times")),
+    Row("all", "lists of files that are called `.txt`, subtitles, alignments", manifest("a.srt", "1\n"),
+        examples("a.srt"), Refused("Subtitles and alignments (.srt, .vtt, .ctm, .TextGrid) are not read")),
     *(Row("texts", f"`a{suffix}` beside `a.wav`", manifest(f"a{suffix}", "to be\n"), examples(),
           Read(whole("–", ("to be", "a.wav")), "read, without blanks at both ends"))
       for suffix in (".normalized.txt", ".txt", ".lab")),

@@ -125,7 +125,7 @@ def test_sound_without_transcripts_has_no_text() -> None:
         DeclarationError, match="the field 'speaker' belongs to transcripts, but there are none in 'sou"
     ):
         audio("sounds", by="speaker", splits={"train": 1.0})
-    with pytest.raises(DatasetError, match=r"cannot decode sound from a\.wav: Format not recognised\.$"):
+    with pytest.raises(DatasetError, match=r"sound from a\.wav: Format not recognised\. It begins with b'RIF'\.$"):
         list(audio_example(FileContent("a.wav", b"RIF"), sample_rate=RATE))
 
 
@@ -270,7 +270,7 @@ def test_speakers_of_a_call_have_a_channel_each(suffix: str, field: str) -> None
         np.testing.assert_array_equal(example["audio"], wave + channel)
 
 
-@pytest.mark.parametrize("channel", [[0, 1], -1])
+@pytest.mark.parametrize("channel", [[0, 1], -1, True, 0.5])
 def test_several_channels_are_no_piece(channel: Any) -> None:
     ramp("talks/call.wav", channels=2)
     row = {"audio_filepath": "call.wav", "text": "to be", "channel_selector": channel}
@@ -316,6 +316,63 @@ def test_what_is_too_loud_for_int16_is_counted() -> None:
     assert next(iter(Cache.open("cache")["train"]))["audio"].tolist() == [16384, 32767, -32768, -32768]
     statistics = result.account.units["audio_example"].statistics
     assert str(statistics["audio_example_clipped_samples"]) == "audio_example_clipped_samples: 2"
+
+
+def test_texts_of_sound_are_found_in_another_folder() -> None:
+    for name in ("p1_1", "p1_2", "p2_1"):
+        tone(f"vctk/wav48/{name[:2]}/{name}.wav")
+    for name, text in {"p1/p1_1": "to be\n", "p2/p2_1": "or", "p2/readme": "x"}.items():
+        Path("vctk/txt", name).parent.mkdir(parents=True, exist_ok=True)
+        Path(f"vctk/txt/{name}.txt").write_text(text)
+    recipe = audio("vctk", sample_rate=RATE)
+
+    assert {each["path"]: each["text"] for each in built(recipe)["train"]} == {
+        "wav48/p1/p1_1.wav": "to be",
+        "wav48/p2/p2_1.wav": "or",
+    }
+    assert recipe.left_out == {".txt": 1}
+
+
+def test_transcripts_of_mls_have_speakers() -> None:
+    tone("mls/train/audio/8/1/8_1_0.wav")
+    Path("mls/train/transcripts.txt").write_text("8_1_0\tto  be\n")
+
+    (example,) = built(audio("mls", sample_rate=RATE, keep_fields=["speaker", "chapter"]))["train"]
+
+    assert (example["text"], example["speaker"], example["chapter"]) == ("to  be", "8", "1")
+
+
+def test_a_missing_text_or_channel_of_pandas_is_nan() -> None:
+    ramp("talks/call.wav", channels=2)
+    tone("talks/b.wav")
+    Path("talks/m.jsonl").write_text(
+        '{"audio": "call.wav", "text": "to be", "channel": 1.0}\n{"audio": "b.wav", "text": NaN, "channel": NaN}\n'
+    )
+
+    (example,) = built(audio("talks/m.jsonl", sample_rate=RATE))["train"]
+
+    assert example["text"] == "to be"
+    np.testing.assert_array_equal(example["audio"], soundfile.read("talks/call.wav", dtype="float32")[0][:, 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("m.txt", "a.wav|to be\n", r"'talks/m\.txt' should be a manifest.* only needs the name metadata\.csv"),
+        ("a.vtt", "WEBVTT\n", r"Subtitles and alignments \(\.srt, \.vtt, \.ctm, \.TextGrid\) are not read"),
+        ("m.csv", "path,text,path\na.wav,x,b.wav\n", r"m\.csv:1: expected names .* that differ, found 'path' 2 times"),
+        (
+            "s.jsonl",
+            '{"recording_id": "r1", "text": "x", "start": 0, "duration": 1}\n',
+            r"none\. Supervisions name rec",
+        ),
+    ],
+)
+def test_lists_that_are_no_manifests_are_refused(name: str, text: str, message: str) -> None:
+    tone("talks/a.wav")
+    Path("talks", name).write_text(text)
+    with pytest.raises((DeclarationError, DatasetError), match=message):
+        audio(f"talks/{name}", sample_rate=RATE)
 
 
 LAYOUTS: dict[str, dict[str, str]] = {

@@ -190,7 +190,8 @@ def _if_unread(content: bytes, name: str) -> str:
     kinds = [kind for magic, kind in UNREAD_KINDS.items() if content.startswith(magic)]
     kinds += [kind for kind, pattern in _MORE.items() if re.match(pattern, content, re.DOTALL)]
     if not kinds:
-        return ""
+        is_known = content[:4] in (*_SIGNATURES, b"OggS", b".snd") or content[:3] == b"ID3" or content[:1] == b"\xff"
+        return "" if is_known else f" It begins with {content[:24]!r}." if content else " The file is empty."
     kind = kinds[0]
     return f" It is {kind}, which libsndfile does not decode. {convert(name if ' bytes' not in name else 'clip.m4a')}"
 
