@@ -88,7 +88,10 @@ def row_example(
                 raise _of_another_kind(value, name, types[name])
         for name, kind in of_elements.items():
             if type(value := row.get(name)) is list and not kind.issuperset(map(type, value)):
-                raise _of_another_kind(value, name, types[name])
+                if types[name][:-2] in INTEGERS:
+                    _check_integers(value, name, types[name])
+                if types[name][:-2] not in INTEGERS or not {*map(type, value)} <= {*kind, float}:
+                    raise _of_another_kind(value, name, types[name])
         example = {name: _value(row.get(name), name, dtype) for name, dtype in types.items()}
         for name, unit in (dates or {}).items():
             example[name] = since_1970(example[name], name, unit)
@@ -127,7 +130,9 @@ _KINDS_AS_TEXT: Mapping[str, frozenset[object]] = {
 def _kinds_of(dtype: str, name: str = "", kinds: Mapping[str, str] | None = None) -> frozenset[object]:
     if kinds and name in kinds:
         return _KINDS_AS_TEXT[kinds[name]]
-    return _KINDS.get(dtype.removesuffix("[]"), _NUMBERS)
+    if not dtype.endswith("[]") or dtype == "str[]":
+        return _KINDS.get(dtype.removesuffix("[]"), _NUMBERS)
+    return (_KINDS.get(dtype[:-2], _NUMBERS) - {str}) - ({float} if dtype[:-2] in INTEGERS else set())
 
 
 def _of_another_kind(value: object, name: str, dtype: str) -> TaskError:
@@ -256,6 +261,8 @@ def number_of(name: str, numbers: Mapping[str, int], *, what: str, field: str | 
 def _value(value: Any, name: str, dtype: str) -> object:
     if dtype == "str":
         return value if isinstance(value, str) else _as_text(value, name)
+    if type(value) is int and dtype == "int64" and abs(value) < EXACT["float64"]:
+        return value  # as most are
     if value is None:
         if dtype in FLOATS:
             return math.nan
@@ -269,7 +276,7 @@ def _value(value: Any, name: str, dtype: str) -> object:
         _check_whole(value, name, dtype)
     if type(value) is int and dtype in FLOATS and abs(value) < EXACT["float64"]:
         return float(value)
-    if scalar in INTEGERS and not (type(value) is int and dtype == "int64" and abs(value) < EXACT["float64"]):
+    if scalar in INTEGERS and not (type(value) is list and dtype == "int64[]"):
         _check_integers(value, name, dtype)
     if type(value) is str and (dtype in INTEGERS or dtype in FLOATS or dtype == "bool"):
         raise TaskError(f"the column {name!r} is {dtype}, found the text {value!r:.60}. {_instead(name, 'bool')}")
@@ -316,8 +323,6 @@ def _check_integers(value: Any, name: str, dtype: str) -> None:
     """Raises `TaskError` for a number that an integer dtype does not hold."""
     scalar = dtype.removesuffix("[]")
     low, high = integer_range(scalar)
-    if isinstance(value, list) and scalar == "int64" and float not in map(type, value):
-        return  # the codec checks their range
     for number in value if isinstance(value, list) else [value]:
         is_whole = not isinstance(number, float) or number.is_integer()
         if isinstance(number, int | float) and not (is_whole and low <= number <= high):

@@ -122,7 +122,10 @@ def table(
     files = files_of(data)
     kind = format_of(files, format)
     if kind not in ("csv", "json", "parquet", "tsv"):
-        raise DeclarationError(f"a table is CSV, TSV, JSON Lines or Parquet, and {kind!r} has no columns.")
+        raise DeclarationError(
+            f"a table is CSV, TSV, JSON Lines or Parquet, and {kind!r} has no columns. If the files are one of these "
+            "under another name, say which (--format csv)."
+        )
     renamed = dict[int, tuple[str, str]]()
     reading = reading_of(
         files, kind, delimiter=delimiter, null=null, names=names or (), decimal=decimal, renamed=renamed

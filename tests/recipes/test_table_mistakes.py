@@ -186,12 +186,14 @@ def told(*arguments: str) -> str:
             pytest.param(
                 {"in/a.jsonl": one, "in/b.jsonl": other, "in/c.jsonl": one},
                 ["in"],
-                [f"the column 'n' is {dtype}, found 1.5", f"(--type n={right})"],
-                id=f"JSON, {dtype}",
+                [f"the column 'n' is {dtype}{found}", f"(--type n={right})"],
+                id=f"JSON, {dtype}{found}",
             )
-            for dtype, right, one, other in (
-                ("int64", "float64", '{"n": 1}\n', '{"n": 1.5}\n'),
-                ("int64[]", "float64[]", '{"n": [1]}\n', '{"n": [1.5]}\n'),
+            for dtype, found, right, one, other in (
+                ("int64", ", found 1.5", "float64", '{"n": 1}\n', '{"n": 1.5}\n'),
+                ("int64[]", ", found 1.5", "float64[]", '{"n": [1]}\n', '{"n": [1.5]}\n'),
+                ("int64[]", ", as inferred", "str", '{"n": [1]}\n' * 20, '{"n": [1]}\n' * 20 + '{"n": ["x"]}\n'),
+                ("bool[]", ", as inferred", "str", '{"n": [true]}\n', '{"n": [1.5]}\n'),
             )
         ),
         pytest.param(
