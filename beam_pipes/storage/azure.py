@@ -40,6 +40,7 @@ from beam_pipes.storage.requests import (
 from beam_pipes.storage.transfer import ObjectStatus, Page
 
 if TYPE_CHECKING:
+    import requests
     from azure.core import MatchConditions
     from azure.core.pipeline.transport import RequestsTransport
     from azure.storage.blob import (
@@ -174,10 +175,6 @@ class AzureStorage(ObjectStorage):
     def _get(self, path: str, start: int, size: int | None, version: str | None, /) -> Answer:
         dates: list[str] = []
 
-        def look_at(response: Any) -> None:
-            dates.append(response.http_response.headers["Date"])
-            _require_asked_range(path, response)
-
         try:
             # In requests of 4 MiB, the most for which the service sends an MD5, bound to the ETag of the first.
             answer = self._blob(path).download_blob(
@@ -185,7 +182,7 @@ class AzureStorage(ObjectStorage):
                 length=size,
                 validate_content=True,
                 max_concurrency=1,
-                raw_response_hook=look_at,
+                raw_response_hook=lambda response: dates.append(response.http_response.headers["Date"]),
                 **_if_match(version),
             )
             data = answer.readall()
@@ -278,13 +275,15 @@ def _with_md5(pieces: Iterable[bytes]) -> ContentSettings:
     return make(content_type="application/octet-stream", content_md5=bytearray(md5.digest()))
 
 
-def _require_asked_range(path: str, response: Any) -> None:
-    """Every answer of a download must cover the requested range, or end before it where the blob does."""
-    asked = re.fullmatch(r"bytes=(\d+)-(\d+)", response.http_request.headers.get("x-ms-range", ""))
-    content_range = response.http_response.headers.get("Content-Range")
-    if asked and response.http_response.status_code in (200, 206):
+def _require_asked_range(answer: requests.Response) -> None:
+    """Every answer of a download must cover the requested range, or end before it where the blob does. Looked at before
+    the client does, which fails at the first bytes that it cannot read.
+    """
+    asked = re.fullmatch(r"bytes=(\d+)-(\d+)", str(answer.request.headers.get("x-ms-range", "")))
+    if asked and answer.status_code in (200, 206):
         start, last = int(asked[1]), int(asked[2])
-        require_range(content_range, path=path, start=start, size=last - start + 1)
+        path = str(answer.url).partition("?")[0]  # what follows may be a token
+        require_range(answer.headers.get("Content-Range"), path=path, start=start, size=last - start + 1)
 
 
 def _status(path: str, found: Any) -> ObjectStatus:
@@ -355,6 +354,7 @@ def _transport(options: RequestOptions) -> RequestsTransport:
 
     def take(answer: requests.Response, **_: object) -> None:
         if answer.request.method != "HEAD":
+            _require_asked_range(answer)
             length = answer.headers.get("Content-Length")
             deadline = time.monotonic() + options.attempt_timeout_secs
             body = pieces(answer.raw.read1, None if length is None else int(length), deadline=deadline)

@@ -31,6 +31,8 @@ FLIP = "flip"  # forwarded; one bit of the answer's body is flipped
 OTHER_RANGE = "other range"  # forwarded; the answer claims to hold the first bytes, whatever was requested
 NO_RANGE = "no range"  # forwarded without its range
 UNSAID_RANGE = "unsaid range"  # forwarded; the answer does not say which part it holds
+GARBLED_RANGE = "garbled range"  # forwarded; what the answer says about its part is nonsense
+PART_AS_WHOLE = "part as whole"  # forwarded; the answer is a part, and says that it is everything
 COMPRESSED = "compressed"  # forwarded; the body is compressed, whatever was accepted
 NO_CONDITION = "no condition"  # forwarded without the version that it asks for
 
@@ -143,7 +145,11 @@ class _Handler(BaseHTTPRequestHandler):
                 (name, _at_the_beginning(value) if name.lower() == "content-range" else value)
                 for name, value in headers
             ]
-        if fault == UNSAID_RANGE:
+        if fault == GARBLED_RANGE:
+            headers = [(name, "x" if name.lower() == "content-range" else value) for name, value in headers]
+        if fault == PART_AS_WHOLE and status == 206:
+            status, reason = 200, "OK"
+        if fault in (UNSAID_RANGE, PART_AS_WHOLE):
             headers = [(name, value) for name, value in headers if name.lower() != "content-range"]
         if fault == COMPRESSED:
             answer, headers = gzip.compress(answer), [*headers, ("Content-Encoding", "gzip")]

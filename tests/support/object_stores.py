@@ -14,7 +14,16 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
-from fault_proxy import COMPRESSED, NO_CONDITION, NO_RANGE, OTHER_RANGE, UNSAID_RANGE, FaultProxy
+from fault_proxy import (
+    COMPRESSED,
+    GARBLED_RANGE,
+    NO_CONDITION,
+    NO_RANGE,
+    OTHER_RANGE,
+    PART_AS_WHOLE,
+    UNSAID_RANGE,
+    FaultProxy,
+)
 
 from beam_pipes.building.plan import make_plan, prepare
 from beam_pipes.building.references import DeclarationHandle
@@ -197,10 +206,13 @@ def check_ranges(url: str, go_to: Callable[[str], None], made: Callable[[], Obje
             file.read()
         fault["is"] = NO_RANGE
         assert storage.read_range(path, 500_000, 10) == data[500_000:500_010]
+        for wrong in (UNSAID_RANGE, GARBLED_RANGE, PART_AS_WHOLE):
+            fault["is"] = wrong
+            words = "the answer holds (others|x): a server or proxy on the way mixes up ranges"
+            with pytest.raises(StorageError, match=words):
+                storage.read_range(path, 500_000, 10)
         fault["is"] = UNSAID_RANGE
-        with pytest.raises(StorageError, match="the answer holds others: a server or proxy on the way mixes up ranges"):
-            storage.read_range(path, 500_000, 10)
-        with pytest.raises(StorageError, match="the answer holds others: a server or proxy on the way mixes up ranges"):
+        with pytest.raises(StorageError, match=words):
             storage.read_range(path, 0, 10)
         brief = dataclasses.replace(storage.options, deadline_secs=0.1)
         fault["is"] = COMPRESSED
