@@ -47,8 +47,8 @@ class MediaFiles(NamedTuple):
 def files_of(root: str, suffixes: Sequence[str], what: str, *, option: str = "") -> MediaFiles:
     """The files of a directory, by suffix. Raises `DeclarationError` if none has one of these; `option` names one."""
     if not is_remote(root) and not os.path.isdir(root):
-        found = "is a file" if os.path.exists(root) else "does not exist"
-        near = "" if os.path.exists(root) else nearest_path(root)
+        found = "is a file" if os.path.exists(root) else "is a glob" if "*" in root else "does not exist"
+        near = nearest_path(root) if found == "does not exist" else ""
         raise DeclarationError(
             f"{root!r} should be a directory of {what}, but {found}.{near} {_one(what)} Names of archives "
             "end in .tar, .tar.gz, .tar.bz2 or .tar.zst."
@@ -70,6 +70,8 @@ def files_of(root: str, suffixes: Sequence[str], what: str, *, option: str = "")
             " Media inside of Parquet files are read by a declaration of your own: Parquet(…), and a stage that "
             "decodes them (docs/sources.md)."
             if ".parquet" in others
+            else " Unpack archives of zip first: unzip FILE."
+            if ".zip" in others
             else f" Name the directory of the {what} of the manifest: {option} DIRECTORY." * bool(option)
         )
         has = ", ".join(f"{count:,} {suffix or 'without a suffix'}" for suffix, count in others.most_common(5))

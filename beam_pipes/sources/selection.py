@@ -323,13 +323,13 @@ class _Walk(NamedTuple):
                                 found.left_out[self.prefix + name] = "pipe or device"
             except OSError as error:
                 where = error.filename or directory
+                said = f"input {where} cannot be read: {error.strerror or error}"
                 if error.errno == errno.ENOENT and os.path.islink(where):
-                    raise SourceError(
-                        f"input {where} is a link to nothing: there is no {os.readlink(where)!r}. Restore what it "
-                        "leads to, or remove the link",
-                        file=where,
-                    ) from error
-                raise SourceError(f"input {where} cannot be read: {error.strerror or error}", file=where) from error
+                    said = f"input {where} is a link to nothing: there is no {os.readlink(where)!r}"
+                    said += ". Restore what it leads to, or remove the link"
+                elif error.errno == errno.EACCES:
+                    said += ". Give this account the right to list it (chmod a+rx DIRECTORY)"
+                raise SourceError(said, file=where) from error
         return found, directories
 
 

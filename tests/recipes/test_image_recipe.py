@@ -182,6 +182,13 @@ def test_directories_without_classes_or_images_are_refused() -> None:
         DeclarationError, match="'absent' should be a directory of images, but does not exist. Name one directory of"
     ):
         images("absent")
+    Path("none/b.zip").write_bytes(b"PK")
+    with pytest.raises(DeclarationError, match="It has 1 .txt, 1 .zip. Unpack archives of zip first: unzip FILE."):
+        images("none")
+    with pytest.raises(
+        DeclarationError, match=r"'mixed/\*.png' should be a directory of images, but is a glob. Name one"
+    ):
+        images("mixed/*.png")
     Path("pets.tgz").write_bytes(b"")
     words = "'pets.tgz' should be .*, but is a file. .* Names of archives end in .tar, .tar.gz, .tar.bz2 or .tar.zst."
     with pytest.raises(DeclarationError, match=words):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import Counter
 from pathlib import Path
@@ -208,6 +209,21 @@ def test_an_empty_list_of_patterns_is_refused(tree):
 def test_a_name_does_not_lead_out_of_the_base(tree, name):
     with pytest.raises(SourceError, match="expected a file name relative to"):
         select(tree).path_of(name)
+
+
+def test_a_directory_that_may_not_be_listed_says_what_to_do(tree, monkeypatch):
+    listed = os.scandir
+
+    def denied(path):
+        if str(path).rstrip("/").endswith("deep"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", denied)  # this account may be one that may list all
+    with pytest.raises(
+        SourceError, match=r"deep cannot be read: Permission denied\. Give this account the right to list"
+    ):
+        names(tree)
 
 
 def test_a_link_to_itself_is_left_out(tree):
