@@ -277,10 +277,13 @@ def sample_file(sample: Mapping[str, FeatureValue], suffixes: Sequence[str]) -> 
 def values_at(record: object, field: str) -> list[object]:
     """The value of a field, or of a key within its value; an empty list if there is none.
 
-    `values_at({"json": {"meta": {"label": 3}}}, "json.meta.label")` → `[3]`. A name with a dot comes before a key.
+    `values_at({"json": {"meta": {"label": 3}}}, "json.meta.label")` → `[3]`. A name with a dot comes before a key. In a
+    sample of a tar archive, `txt` is also `TXT`, as in `webdataset`.
     """
     if not isinstance(record, Mapping):
         return []
+    if field not in record and KEY in record:
+        record = {name.lower(): value for name, value in record.items()} | dict(record)
     if field in record:
         return [record[field]]
     outer, dot, inner = field.partition(".")

@@ -138,6 +138,14 @@ def test_samples_of_archives_are_sound_with_transcripts(layout: dict[str, Any], 
     assert loaded(recipe, cache)["audio"].shape == (len(examples), RATE // 2)
 
 
+def test_extensions_of_samples_may_be_in_capitals() -> None:
+    archive("talks.tar", {"1.WAV": wav(0.5), "1.TXT": b"to be", "2.WAV": wav(0.5), "2.JSON": b'{"text": "x"}'})
+    archive("pets.tar", {"1.PNG": png(1), "1.CLS": b"3"})
+
+    assert [each["text"] for each in built(audio("talks.tar", sample_rate=RATE))["train"]] == ["to be"]
+    assert [each["label"] for each in built(images("pets.tar"), to="pets")["train"]] == [3]
+
+
 def test_archives_whose_samples_are_torn_apart_are_refused() -> None:
     archive("talks.tar", {"d/a.wav": wav(0.5), "d/b.wav": wav(0.5), "d/a.txt": b"to be", "d/b.txt": b"or not"})
     message = (

@@ -105,7 +105,7 @@ def whole(content: bytes, *, name: str, dtype_of: Callable[[Any], str]) -> Sound
     Every reader of sound decodes here, or asks here once about each file of which it reads pieces. Raises
     `DatasetError`, with `name`, if the file is damaged, cut short, empty, several files in one, or holds NaN.
     """
-    soundfile = require("soundfile", purpose="sound files")
+    soundfile = require("soundfile", purpose="decoding sound")
     check_single(content, name)
     try:
         with soundfile.SoundFile(io.BytesIO(content)) as file:
