@@ -25,9 +25,8 @@ from typing import NamedTuple
 
 from beam_pipes.checks import nearest_path
 from beam_pipes.errors import DeclarationError, TaskError
-from beam_pipes.recipes.row_files import refuse_caches
+from beam_pipes.recipes.row_files import is_archive, refuse_caches
 from beam_pipes.recipes.split_names import SPLITS, check_splits
-from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX
 from beam_pipes.sources.selection import FoundFile, Paths, select
 from beam_pipes.sources.tar import KEY, Tar, has_field, sample_file
 from beam_pipes.storage.local import is_remote
@@ -184,21 +183,16 @@ def are_archives(data: Paths, suffixes: Sequence[str], what: str) -> bool:
     """
     paths = [os.fspath(path) for path in ([data] if isinstance(data, str | os.PathLike) else data)]
     if len(paths) > 1:
-        if others := [file.name for file in select(data).find() if not _is_archive(file.name)]:
+        if others := [file.name for file in select(data).find() if not is_archive(file.name)]:
             raise DeclarationError(
                 f"several paths should all be tar archives, but {others[0]!r} is not one. {_one(what)}"
             )
         return True
-    if _is_archive(paths[0]):
+    if is_archive(paths[0]):
         return True
     names = [file.name for file in select(paths[0]).find()] if os.path.isdir(paths[0]) or is_remote(paths[0]) else []
     found = {PurePosixPath(name).suffix.lower() for name in names}
-    return any(map(_is_archive, names)) and not found & {*suffixes}
-
-
-def _is_archive(name: str) -> bool:
-    suffixes = [suffix for suffix in PurePosixPath(name).suffixes if suffix.lower() not in CODEC_OF_SUFFIX]
-    return bool(suffixes) and suffixes[-1].lower() == ".tar"
+    return any(map(is_archive, names)) and not found & {*suffixes}
 
 
 def _one(what: str) -> str:

@@ -120,13 +120,21 @@ class RowFiles:
 
     def left_out(self, kind: str) -> Counter[str]:
         """What a format does not read, by reason: files beside archives, and those of 0 bytes, if none is a record."""
-        is_archive, found = matcher((Tar.pattern,)), Counter({**self.marks, **self.others})
+        found = Counter({**self.marks, **self.others})
         for file in self.files if kind != "files" else ():
             if kind == "tar" and not is_archive(file.name):
                 found[PurePosixPath(file.name).suffix.lower()] += 1
             elif not file.size:
                 found["empty"] += 1
         return found
+
+
+_ARCHIVES = matcher((*Tar.pattern,))
+
+
+def is_archive(name: str) -> bool:
+    """Whether a file is a tar archive by its name: `a.tar`, `A.TAR.GZ`; not `a.tar.idx`, the index of one."""
+    return _ARCHIVES(PurePosixPath(name).name.lower())
 
 
 def files_of(data: Paths | RowFiles) -> RowFiles:

@@ -25,6 +25,7 @@ from beam_pipes.checks import integer
 from beam_pipes.errors import SourceError, TaskError
 from beam_pipes.format.spec import FeatureValue
 from beam_pipes.sources.byte_stream import (
+    CODEC_OF_SUFFIX,
     advice_if_not_utf8,
     codec_of,
     decompressed,
@@ -89,7 +90,7 @@ class Tar(FileSource):
 
     paths: Paths
     _: KW_ONLY
-    pattern: str | Sequence[str] = "**/*.tar*"
+    pattern: str | Sequence[str] = ("**/*.tar", *(f"**/*.tar{suffix}" for suffix in CODEC_OF_SUFFIX))
     decode: bool = True
     max_record_bytes: int = 1 << 30
 

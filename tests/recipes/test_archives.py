@@ -274,6 +274,15 @@ def test_files_beside_archives_are_counted() -> None:
     assert left_out == {".json": 1, ".md": 1, ".tgz": 1, "hidden": 1, "empty": 1}
 
 
+def test_an_index_beside_an_archive_is_no_archive() -> None:
+    Path("shards").mkdir()
+    archive("shards/a.tar", {"cat/1.png": png(1), "dog/2.png": png(2)})
+    Path("shards/a.tar.idx").write_text("v1.2 2")
+    recipe = images("shards", resize=4)
+    assert [each["path"] for each in built(recipe)["train"]] == ["cat/1.png", "dog/2.png"]
+    assert recipe.left_out == {".idx": 1}
+
+
 def test_archives_may_begin_with_samples_of_other_kinds() -> None:
     archive(
         "pets.tar",
