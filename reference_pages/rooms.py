@@ -50,7 +50,7 @@ ROOMS: dict[str, Room] = {
     "cache": Room(1, 4543, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 2194, "graphs of units, their execution, statistics, resources of stages", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
-    "sources": Room(1, 7599, "raw input → source shards → batches of records", ENGINE),
+    "sources": Room(1, 7608, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 352, "what an analysis is: analyzer, accumulator, result", ENGINE),
     "loader": Room(1, 10360, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
@@ -117,7 +117,7 @@ ROOMS: dict[str, Room] = {
         2, 2800, "datasets, samplers, batch functions and a loader over any indexable data", CACHE | {"loader"}
     ),
     "transforms": Room(
-        2, 17912, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
+        2, 17922, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
     ),
     "dali": Room(2, 148, "the names of DALI", {"graph", "on_device", "transforms"} | BASE),
     "seqio": Room(

@@ -31,9 +31,10 @@ from beam_pipes.sources.tar import has_field
 from beam_pipes.storage.local import is_remote
 from beam_pipes.transforms.manifest_rows import ManifestRows, Row, rows_of_manifest
 
-IMAGE_SUFFIXES = (
-    *(".apng", ".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jpe", ".jpeg", ".jpg"),
-    *(".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp"),
+#: What Pillow, and so imagefolder, reads as pictures; those of torchvision's ImageFolder are among them.
+IMAGE_SUFFIXES = tuple(
+    ".apng .avif .bmp .dib .gif .heic .heif .j2k .jfif .jp2 .jpe .jpeg .jpg .mpo .pbm .pcx .pgm .png .pnm .ppm .qoi "
+    ".tga .tif .tiff .webp".split()
 )
 #: Fields that name the picture, that are its label, and its split; the first that the rows have is used.
 IMAGE_FIELDS = ("file_name", "filename", "image", "image_path", "path", "file", "image_id", "img", "id_code", "id")

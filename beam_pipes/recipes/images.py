@@ -320,16 +320,14 @@ def images(
         images("pets-*.tar", resize=224).declaration()
 
     Args:
-        data: a directory; its folders are the classes. If they are called `train`, `val`, `test` and the like, they are
-            the splits, and the folders in them the classes. Or a manifest about images (`.csv`, `.tsv` or `.jsonl`),
-            which is also found in a directory: see `image_rows.DIRECTORY_MANIFESTS`. Or tar archives in the layout of
-            WebDataset.
+        data: a directory; its folders are the classes, or those in `train`, `val`, `test` and the like, which are then
+            the splits. Or a manifest about images (`.csv`, `.tsv` or `.jsonl`), which is also found in a directory: see
+            `image_rows.DIRECTORY_MANIFESTS`. Or tar archives in the layout of WebDataset.
         resize: the size of a square, or height and width.
         fit: one of `FITS`.
         encode: one of `ENCODINGS`. Default: "pixels" where images are resized, which load fastest, else "files".
         quality: of JPEG.
-        background: the colour seen through transparent pixels: a name, `#ff8000`, or `none` for the colours
-            that they hide.
+        background: the colour seen through transparent pixels, as for `image_example`.
         max_pixels: an image of more pixels fails before memory is allocated for it.
         label: whether there are labels.
         label_field: which field of a tar archive's samples, or of rows, is the label. Default: the first of
@@ -443,7 +441,6 @@ def images(
             of_masks = find_masks(os.fspath(masks), [file.name for file in files.files], data=root)
             module.left_out.update({"masks of no image": of_masks.num_unused} if of_masks.num_unused else {})
             module.use("beam_pipes", "Asset")
-        found: list[str] | None
         if rows is None:
             found, class_folder = _assign_folders(module, root, files, common, label=label, class_folder=class_folder)
         else:
@@ -503,7 +500,7 @@ def images(
 
 def _assign_folders(
     module: Module, root: str, found: MediaFiles, common: Common, *, label: bool, class_folder: int | None
-) -> tuple[list[str], int | None]:
+) -> tuple[list[str] | None, int | None]:
     """Assigns the source of a directory; returns the classes (none without labels) and their folder's depth."""
     files, patterns = found.files, found.patterns
     notes = common.notes_of(root)

@@ -25,10 +25,10 @@ from typing import NamedTuple
 
 from beam_pipes.checks import nearest_path
 from beam_pipes.errors import DeclarationError, TaskError
-from beam_pipes.recipes.row_files import is_archive, refuse_caches
+from beam_pipes.recipes.row_files import refuse_caches
 from beam_pipes.recipes.split_names import SPLITS, check_splits
 from beam_pipes.sources.selection import FoundFile, Paths, select
-from beam_pipes.sources.tar import KEY, Tar, has_field, sample_file
+from beam_pipes.sources.tar import KEY, Tar, has_field, is_archive, sample_file
 from beam_pipes.storage.local import is_remote
 
 

@@ -34,7 +34,7 @@ from beam_pipes.sources.delimited import Dialect, allow_fields_of, unique_names
 from beam_pipes.sources.record_batch import BadRecord, RecordBatch
 from beam_pipes.sources.selection import FoundFile, FoundFiles, Paths, matcher, select
 from beam_pipes.sources.tables import opened_parquet, partitions_of
-from beam_pipes.sources.tar import has_field
+from beam_pipes.sources.tar import has_field, is_archive
 from beam_pipes.storage.local import is_remote, storage_for
 
 #: Suffix of a file, without compression → its format.
@@ -127,14 +127,6 @@ class RowFiles:
             elif not file.size:
                 found["empty"] += 1
         return found
-
-
-_ARCHIVES = matcher((*Tar.pattern,))
-
-
-def is_archive(name: str) -> bool:
-    """Whether a file is a tar archive by its name: `a.tar`, `A.TAR.GZ`; not `a.tar.idx`, the index of one."""
-    return _ARCHIVES(PurePosixPath(name).name.lower())
 
 
 def files_of(data: Paths | RowFiles) -> RowFiles:

@@ -19,6 +19,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, ClassVar
 
 from beam_pipes.checks import integer
@@ -38,7 +39,7 @@ from beam_pipes.sources.byte_stream import (
 from beam_pipes.sources.file_source import FileContent, FileSource, Range, even_cuts
 from beam_pipes.sources.record_batch import Batcher, RecordBatch, StoredPiece
 from beam_pipes.sources.schema import number_of_json
-from beam_pipes.sources.selection import FoundFile, Paths
+from beam_pipes.sources.selection import FoundFile, Paths, matcher
 from beam_pipes.sources.source import Slice
 from beam_pipes.storage.local import storage_for
 
@@ -62,6 +63,13 @@ FEATURES = (
 _NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
 KEY = "__key__"
 _BLOCK = tarfile.BLOCKSIZE
+_ARCHIVES = ("**/*.tar", *(f"**/*.tar{suffix}" for suffix in CODEC_OF_SUFFIX))
+_is_archive = matcher(_ARCHIVES)
+
+
+def is_archive(name: str) -> bool:
+    """Whether a file is a tar archive by its name: `a.tar`, `A.TAR.GZ`; not `a.tar.idx`, the index of one."""
+    return _is_archive(PurePosixPath(name).name.lower())
 
 
 _DECODERS: Mapping[str, Callable[[bytes], object]] = {
@@ -90,7 +98,7 @@ class Tar(FileSource):
 
     paths: Paths
     _: KW_ONLY
-    pattern: str | Sequence[str] = ("**/*.tar", *(f"**/*.tar{suffix}" for suffix in CODEC_OF_SUFFIX))
+    pattern: str | Sequence[str] = _ARCHIVES
     decode: bool = True
     max_record_bytes: int = 1 << 30
 

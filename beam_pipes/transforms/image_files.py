@@ -10,6 +10,7 @@ damaged files are refused. `KINDS` lists the known kinds of files, with advice f
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import struct
@@ -49,6 +50,7 @@ KINDS = (
     _kind("TIFF", rb"II\*\0|MM\0\*|II\+\0|MM\0\+", "TIFF"),
     _kind("BMP", rb"BM", "BMP"),
     _kind("GIF", rb"GIF8", "GIF"),
+    _kind("JPEG 2000", rb"\xff\x4f\xff\x51|\0\0\0\x0cjP  ", "JPEG2000"),
     _kind("PNM", rb"P[1-6]\s", "PPM"),
     _kind("AVIF", rb"....ftyp(avi[fs]|mif1.{4,16}avif)", "AVIF"),
     _kind("HEIC", rb"....ftyp(hei[cmsx]|hev[cmsx]|mif1|msf1)", _HEIC),
@@ -72,7 +74,7 @@ FEATURES = (
     ("JPEG", "CMYK and YCCK", "converted to RGB", "Pillow"),
     ("JPEG", "padding before the end, anything after it", "ignored", "Pillow, OpenCV"),
     ("JPEG", "cut or damaged scans", "refused", "libjpeg-turbo, strictly"),
-    ("JPEG", "12 bits a channel, lossless", "refused", "–"),
+    ("JPEG", "12 bits a channel, lossless", "refused; `ffmpeg -i 1.jpg 1.png` converts it", "–"),
     ("PNG", "1 to 8 bits, palettes, transparent colours", "read", "Pillow"),
     ("PNG, TIFF", "16 bits a channel", "the upper 8 bits", "Pillow (colours), OpenCV"),
     ("TIFF", "grey, colours, palettes, CMYK, LAB; with and without compression", "read", "Pillow"),
@@ -80,7 +82,8 @@ FEATURES = (
     ("TIFF", "floats, signed or 32-bit integers", "refused", "–"),
     ("TIFF", "colours of floats, other numbers of channels", "refused", "–"),
     ("TIFF", "compressed by WebP, LERC, JPEG 2000 or JPEG XL", "refused", "–"),
-    ("AVIF, BMP, GIF, PNM, WebP", "all that Pillow reads in 8 bits", "read", "Pillow"),
+    ("AVIF, BMP, GIF, JPEG 2000, PCX, PNM, QOI, TGA, WebP", "all that Pillow reads", "read", "Pillow"),
+    ("JPEG 2000, PGM", "grey of more than 8 bits", "the upper 8 bits", "Pillow"),
     ("AVIF, HEIC", "rotations and mirrors of the container", "done once; that of HEIC's Exif ignored", "heif-convert"),
     ("HEIC", "the main picture, with the extra `heic`; more than 8 bits", "read; the upper 8 bits", "libheif"),
     ("AVIF, HEIC", "cut short", "refused", "–"),
@@ -242,7 +245,8 @@ def _damaged_jpeg(data: memoryview, error: ValueError) -> ValueError:
             if bits != 8 or is_lossless:
                 return ValueError(
                     f"the JPEG file of {len(data)} bytes is not supported: it has {bits} bits a channel"
-                    f"{' and is lossless' if is_lossless else ''}; lossy ones with 8 are read. {_TO_PNG} of 8 bits"
+                    f"{' and is lossless' if is_lossless else ''}; lossy ones with 8 are read. {_TO_PNG}, such as "
+                    "with ffmpeg: ffmpeg -i 1.jpg 1.png"
                 )
     return ValueError(f"the JPEG file of {len(data)} bytes is damaged: {error}")
 
@@ -281,13 +285,14 @@ def _opened(data: memoryview, kind: Kind | None) -> Any:
             return heic.HeifImageFile(io.BytesIO(data), None)
         if kind is not None and kind.plugin in pillow.OPEN:
             return pillow.OPEN[kind.plugin][0](io.BytesIO(data), None)  # not `open`, which has its own limit
-        if kind is None or kind.plugin is not None:
-            return pillow.open(io.BytesIO(data))
+        for name in pillow.ID if kind is None else ():  # as `open` tries them
+            factory, accepts = pillow.OPEN[name]
+            if accepts is None or accepts(bytes(data[:16])) is True:
+                with contextlib.suppress(SyntaxError, IndexError, TypeError, struct.error):
+                    return factory(io.BytesIO(data), None)
     except MemoryError:
         raise
     except Exception as error:  # as above
-        if isinstance(error, pillow.DecompressionBombError):  # a kind missing from the table
-            raise ValueError(f"the image is too large, and of a kind whose limit cannot be raised: {error}") from error
         if kind is not None:
             variant = _variant_of_tiff(data) if kind.name == "TIFF" else ""
             raise ValueError(
@@ -333,8 +338,8 @@ _COMPRESSIONS = {34712: "JPEG 2000", 34887: "LERC", 50001: "WebP", 50002: "JPEG 
 def _check_numbers(file: Any, name: str) -> None:
     """Raises `ValueError` for pixels of unknown range, for which no rule gives 8 bits."""
     tags = getattr(file, "tag_v2", {})
-    is_wide = file.mode in ("I", "F") or any(each in (2, 3, 5, 6) for each in tags.get(_SAMPLE_FORMAT, ()))
-    if is_wide:
+    is_wide = file.mode in ("I", "F") and not _is_grey_16(file)
+    if is_wide or any(each in (2, 3, 5, 6) for each in tags.get(_SAMPLE_FORMAT, ())):
         signed = tags.get(_SAMPLE_FORMAT, (3 if file.mode == "F" else 2,))[0]
         bits = tags.get(_BITS_PER_SAMPLE, (32,))[0]
         raise ValueError(
@@ -344,8 +349,13 @@ def _check_numbers(file: Any, name: str) -> None:
         )
 
 
+def _is_grey_16(file: Any) -> bool:
+    """Whether pixels are grey of 16 bits; PGM's are of 32 in Pillow, which scales them to 16 by the maximum stated."""
+    return bool(file.mode.startswith("I;16") or (file.mode == "I" and file.format == "PPM"))
+
+
 def _converted(file: Any, space: str, background: tuple[int, int, int] | None, *, deep: bool) -> Pixels:
-    if file.mode.startswith("I;16"):
+    if _is_grey_16(file):
         return _converted_16_bits(file, space, background, deep=deep)
     if background is not None and file.has_transparency_data:
         pillow = require("PIL.Image", purpose="images")

@@ -230,7 +230,7 @@ def test_commands_and_reports_show_the_names_of_classes() -> None:
 @pytest.mark.parametrize("root", ["pets", "in/pets", "train"])
 def test_folders_without_images_are_counted_by_their_names(root: str) -> None:
     pets("cat/1.png", "dog/1.png", root=root)
-    for name in ("bird/1.jp2", "bird/old/2.jp2", "cat/1.txt", "LICENSE.txt"):
+    for name in ("bird/1.psd", "bird/old/2.psd", "cat/1.txt", "LICENSE.txt"):
         (Path(root) / name).parent.mkdir(parents=True, exist_ok=True)
         (Path(root) / name).write_bytes(b"-")
 
@@ -249,3 +249,9 @@ def test_labels_that_are_one_number_in_two_spellings_are_refused(tmp_path: Path)
         images("pets")
     Path("pets/metadata.csv").write_text("file_name,label\n1.png,01\n2.png,00\n")
     assert [int(each["label"]) for each in built(images("pets"))["train"]] == [1, 0]
+
+
+def test_what_pillow_reads_has_its_class() -> None:
+    pets("cat/1.jpg", "dog/2.gif", "fox/3.jfif", "hen/4.PPM", "owl/5.jp2")
+    cache = built(images("pets", resize=4))
+    assert labels(cache) == {"1.jpg": "cat", "2.gif": "dog", "3.jfif": "fox", "4.PPM": "hen", "5.jp2": "owl"}

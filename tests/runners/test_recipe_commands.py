@@ -84,7 +84,7 @@ def test_a_command_and_its_module_give_one_snapshot_and_the_lines_load_it(corpor
 
 
 def test_what_the_commands_say_of_the_data(corpora: Path) -> None:
-    for name in ("pets/cat/8.jp2", "pets/dog/9.JP2", "pets/LICENSE", "talks/README.md", "talks/7.m4a", "talks/b.tsv"):
+    for name in ("pets/cat/8.psd", "pets/dog/9.PSD", "pets/LICENSE", "talks/README.md", "talks/7.m4a", "talks/b.tsv"):
         (corpora / name).write_bytes(b"GIF89a")
     images = beam_pipes(corpora, *COMMANDS["images"], "--to", "i", "--workers", "1").stdout
     audio = beam_pipes(corpora, *COMMANDS["audio"], "--to", "a", "--workers", "1").stdout
@@ -92,7 +92,7 @@ def test_what_the_commands_say_of_the_data(corpora: Path) -> None:
 
     assert "classes: 0 cat, 1 dog\n" in images and re.search(r"^train: \d+ examples$", images, re.MULTILINE)
     assert "label: int64 " in beam_pipes(corpora, "inspect", "i", "-n", "1").stdout
-    assert "files left out, by suffix: 1 without a suffix, 2 .jp2\n" in images
+    assert "files left out, by suffix: 1 without a suffix, 2 .psd\n" in images
     assert "train: 6 examples, 3.00 seconds\n" in audio
     advice = "(if .tsv has rows about the others, name it in place of the directory)"
     assert f"files left out, by suffix: 1 .m4a, 1 .md, 1 .tsv {advice}\n" in audio

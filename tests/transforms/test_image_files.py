@@ -191,6 +191,12 @@ FILES: dict[str, bytes] = {
     "unusual_subsampling": resampled(),
     "gif": written("GIF", mode="P"),
     "bmp": written("BMP"),
+    "jpeg_2000": written("JPEG2000", ALPHA),
+    "pbm": written("PPM", mode="1"),
+    "pcx": written("PCX", mode="P"),
+    "ppm": written("PPM"),
+    "qoi": written("QOI", ALPHA),
+    "tga": written("TGA", ALPHA),
     "animation": written("WEBP", save_all=True, append_images=[Image.new("RGB", (24, 17), "red")], lossless=True),
 }
 
@@ -207,6 +213,8 @@ def test_pixels_are_those_that_pillow_shows(name: str) -> None:
         pytest.param(written("TIFF", WIDE), id="tiff"),
         pytest.param(by_opencv(".png", WIDE), id="opencv_png"),
         pytest.param(by_opencv(".tiff", WIDE), id="opencv_tiff"),
+        pytest.param(by_opencv(".pgm", WIDE), id="opencv_pgm"),
+        pytest.param(written("JPEG2000", WIDE), id="jpeg_2000"),
     ],
 )
 def test_grey_of_16_bits_keeps_the_upper_8(data: bytes) -> None:
@@ -348,3 +356,15 @@ def test_kinds_are_recognized_by_their_first_bytes() -> None:
         assert found is not None and found.name.upper() == kind == found.plugin
     assert kind_of(b"\0\0\0\x20ftypisom\0\0\0\0") == next(kind for kind in KINDS if kind.name == "MP4")
     assert kind_of(b"hello") is None
+
+
+@pytest.mark.parametrize("name", ["bmp", "gif", "jpeg_2000", "lab_tiff", "pcx", "ppm", "qoi", "tga"])
+def test_the_limit_of_pixels_is_one_for_all_kinds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = shown(FILES[name])
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+
+    assert np.array_equal(decoded_image(FILES[name], max_pixels=200_000_000), expected)
+    with pytest.raises(
+        ValueError, match=r"too large: 24 x 17 are 408 pixels, and the limit is 400. .* \(--max-pixels\)"
+    ):
+        decoded_image(FILES[name], max_pixels=400)
