@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from beam_pipes.engine.account import Account
@@ -240,6 +240,15 @@ class Table:
             return [{} for _ in range(self.size)]
         names = list(self.columns)
         return [dict(zip(names, row, strict=True)) for row in zip(*map(self.values, names), strict=True)]
+
+
+def columns_of_rows(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Column → its values in the rows that have it."""
+    values: dict[str, list[Any]] = {}
+    for row in rows:
+        for name, value in row.items():
+            values.setdefault(name, []).append(value)
+    return values
 
 
 class Records(Protocol):

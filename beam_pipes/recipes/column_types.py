@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from beam_pipes.engine.records import columns_of_rows
 from beam_pipes.errors import DeclarationError, SourceError
 from beam_pipes.extras import require
 from beam_pipes.format.dtypes import FLOATS, INTEGERS, Array, integer_range
-from beam_pipes.recipes.row_files import RowFiles, Sample, columns_of_rows, files_of, sampled
+from beam_pipes.recipes.row_files import RowFiles, Sample, files_of, sampled
 from beam_pipes.sources import CSV, TSV
 from beam_pipes.sources.selection import FoundFile, Paths
 from beam_pipes.sources.tables import columns_of_leaves, opened_parquet, partitions_of
@@ -70,24 +71,32 @@ def types_of_rows(
     `DeclarationError` if there are no rows, with the error of the first invalid one; if a column holds several
     types; and if a file of text has a column that the sampled ones lack.
     """
-    columns, names, bad, samples = dict[str, list[Any]](), dict[str, bool](), None, list[Sample]()
+    names, bad, samples = dict[str, bool](), None, list[Sample]()
     for number, sample in enumerate(sampled(data, kind, **reading)):
-        if number > 1 and columns and all(names.values()):
+        if number > 1 and names and all(names.values()):
             break
         samples.append(sample)
         if nested:
             nested -= {name for row in sample.rows for name in row}
             sample.rows = [with_nested(row, nested) for row in sample.rows]
             sample.columns = columns_of_rows(sample.rows)
-        bad = bad or sample.bad
+        if sample.numbers is not None:
+            names |= dict.fromkeys(sample.numbers, True)
+            continue
         for name, column in sample.columns.items():
             names[name] = names.get(name, False) or any(value not in (None, "", []) for value in column)
-            columns.setdefault(name, []).extend(column)
+        bad = bad or sample.bad
     if num_rows := sum(map(len, samples)):
         if kind == "json" and len(files_of(data).files) <= _FEW_FILES:
             _refuse_records_within(samples, declared)
         decimal = str(reading.get("decimal", "."))
-        types = types_of_columns(columns, num_rows, is_text=kind != "json", decimal=decimal)
+        types = _types_of_numbers(samples)
+        if types is None:
+            columns: dict[str, list[Any]] = {}
+            for sample in samples:
+                for name, column in sample.columns.items():
+                    columns.setdefault(name, []).extend(column)
+            types = types_of_columns(columns, num_rows, is_text=kind != "json", decimal=decimal)
         separator = str(reading.get("delimiter", "," if kind == "csv" else "\t"))
         for name, dtype in types.items():
             if dtype == "str" and name not in declared and (among is None or name in among):
@@ -136,6 +145,20 @@ def _refuse_records_within(samples: list[Sample], declared: Collection[str]) -> 
             f"\"import pandas; pandas.read_json('FILE', orient='{orient}').to_json('NEW.jsonl', orient='records', "
             f'lines=True)". If each file is a row, store its columns as text (--type {shlex.quote(outer[0])}=str).'
         )
+
+
+def _types_of_numbers(samples: list[Sample]) -> dict[str, str] | None:
+    """What `types_of_columns` says of files of nothing but numbers, with the same columns; None for others."""
+    found = [sample.numbers for sample in samples if sample.numbers is not None]
+    if len(found) < len(samples) or len({tuple(numbers) for numbers in found}) > 1:
+        return None
+    types: dict[str, str] = {}
+    for name in found[0]:
+        values, is_whole = (np.concatenate(each) for each in zip(*(numbers[name] for numbers in found), strict=True))
+        integers = values[is_whole]
+        bounds = [int(integers.min()), int(integers.max())] if len(integers) else []
+        types[name] = _type_of_numbers(bounds, values[~is_whole], True)
+    return types
 
 
 def _one_kind(name: str, samples: list[Sample], *, is_text: bool, decimal: str, separator: str) -> str | None:

@@ -17,20 +17,20 @@ import re
 import shlex
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from beam_pipes.checks import choice
-from beam_pipes.engine.records import Table
+from beam_pipes.engine.records import Table, columns_of_rows
 from beam_pipes.errors import DeclarationError, SourceError
 from beam_pipes.extras import require
 from beam_pipes.recipes.written import Common, Module, call
 from beam_pipes.sources import CSV, TSV, JSONLines, Tar
 from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX, codec_of, decompressed, read_range, refuse_unless_text
-from beam_pipes.sources.delimited import Dialect, allow_fields_of, unique_names
+from beam_pipes.sources.delimited import Dialect, Numbers, allow_fields_of, unique_names
 from beam_pipes.sources.record_batch import BadRecord, RecordBatch
 from beam_pipes.sources.selection import FoundFile, FoundFiles, Paths, matcher, select
 from beam_pipes.sources.tables import opened_parquet, partitions_of
@@ -433,8 +433,38 @@ class Sample:
     """The first rows of a file, and the first invalid one."""
 
     file: FoundFile
-    bad: BadRecord | SourceError | None = None
-    batches: list[RecordBatch] = field(default_factory=list)
+    content: bytes
+    kind: str
+    reading: Mapping[str, object]
+    bad: BadRecord | SourceError | None = None  # known with the batches
+
+    @functools.cached_property
+    def numbers(self) -> Mapping[str, Numbers] | None:
+        """Column → its values, of CSV or TSV that holds nothing but numbers; None for all else."""
+        if self.kind not in ("csv", "tsv") or self.reading.keys() - {"delimiter", "quote"}:
+            return None
+        source: Any = CSV if self.kind == "csv" else TSV
+        dialect: Dialect = source(self.file.path, **self.reading).dialect
+        return dialect.numbers_by_column(self.content)
+
+    @functools.cached_property
+    def batches(self) -> list[RecordBatch]:
+        batches: list[RecordBatch] = []
+        with tempfile.TemporaryDirectory(prefix="beam-pipes-") as directory:
+            name = PurePosixPath(self.file.name)
+            # Under its own name, which appears in messages, without the suffix of the compression already removed.
+            head = Path(directory) / (name.name if codec_of(self.file.name) is None else name.stem)
+            head.write_bytes(self.content)
+            source = {"csv": CSV, "json": JSONLines, "tsv": TSV, "tar": Tar}[self.kind](head, **self.reading)
+            try:
+                for shard in source.plan(target_shard_bytes=1 << 30).shards:
+                    batches += source.read(shard, batch_records=LOOKED_AT)
+            except SourceError as error:
+                if self.kind != "tar":  # which would end in the middle of a sample
+                    raise
+                self.bad = error
+        self.bad = self.bad or next((row for batch in batches for row in batch.bad), None)
+        return batches
 
     @functools.cached_property
     def rows(self) -> list[Mapping[str, Any]]:
@@ -450,7 +480,7 @@ class Sample:
         return columns_of_rows(self.rows)
 
     def __len__(self) -> int:
-        return sum(map(len, self.batches))
+        return sum(map(len, self.batches)) if self.numbers is None else len([*self.numbers.values()][0].values)
 
     def place(self, number: int) -> str:
         """The id of a row: `a.csv@40`."""
@@ -459,15 +489,6 @@ class Sample:
                 return f"{self.file.name}@{batch.position(number)}"
             number -= len(batch)
         raise IndexError(number)
-
-
-def columns_of_rows(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Column → its values in the rows that have it."""
-    values: dict[str, list[Any]] = {}
-    for row in rows:
-        for name, value in row.items():
-            values.setdefault(name, []).append(value)
-    return values
 
 
 def sampled(data: Paths | RowFiles, kind: str, **reading: object) -> Iterator[Sample]:
@@ -479,29 +500,9 @@ def sampled(data: Paths | RowFiles, kind: str, **reading: object) -> Iterator[Sa
     for file in _in_order(files_of(data).files):
         content = _head(file, is_lines=kind != "tar")
         num_bytes += len(content)
-        yield _sample(file, kind, content, reading)
+        yield Sample(file, content, kind, reading)
         if num_bytes >= _LOOKED_AT_IN_ALL:
             return
-
-
-def _sample(file: FoundFile, kind: str, content: bytes, reading: Mapping[str, object]) -> Sample:
-    sample = Sample(file)
-    with tempfile.TemporaryDirectory(prefix="beam-pipes-") as directory:
-        name = PurePosixPath(file.name)
-        # Under its own name, which appears in messages, without the suffix of the compression already removed.
-        head = Path(directory) / (name.name if codec_of(file.name) is None else name.stem)
-        head.write_bytes(content)
-        source = {"csv": CSV, "json": JSONLines, "tsv": TSV, "tar": Tar}[kind](head, **reading)
-        try:
-            for shard in source.plan(target_shard_bytes=1 << 30).shards:
-                for batch in source.read(shard, batch_records=LOOKED_AT):
-                    sample.batches.append(batch)
-                    sample.bad = sample.bad or next(iter(batch.bad), None)
-        except SourceError as error:
-            if kind != "tar":  # which would end in the middle of a sample
-                raise
-            sample.bad = error
-    return sample
 
 
 def _in_order(files: Sequence[FoundFile]) -> list[FoundFile]:

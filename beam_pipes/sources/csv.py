@@ -8,6 +8,8 @@ from dataclasses import KW_ONLY, dataclass
 from itertools import chain
 from typing import ClassVar
 
+import numpy as np
+
 from beam_pipes.checks import integer
 from beam_pipes.engine.records import Table
 from beam_pipes.errors import SourceError
@@ -21,7 +23,7 @@ from beam_pipes.sources.byte_stream import (
     read_range,
     refuse_unless_text,
 )
-from beam_pipes.sources.delimited import Dialect, Rows, Stray, allow_fields_of, unique_names
+from beam_pipes.sources.delimited import Dialect, PlainRows, Rows, Stray, allow_fields_of, unique_names
 from beam_pipes.sources.file_source import Range
 from beam_pipes.sources.lines import (
     BOM,
@@ -39,6 +41,7 @@ from beam_pipes.sources.schema import (
     check_schema,
     column_converters,
     describe_schema,
+    plain_kinds,
     text_converters,
     with_kind_kept,
     with_kinds_kept,
@@ -281,12 +284,29 @@ class RowConverter:
                 alike = self._alike.setdefault((repr(source.schema[name]), name in inferred), ([], of_all))
                 alike[0].append((name, index))
         self._null = frozenset(source.null)
+        self._decimal = source.decimal
+        self._plain_kinds = plain_kinds(source.schema or {})
 
     def table(self, rows: list[list[str] | str]) -> Table | None:
         """All values, column by column; None if any row does not fit, or rows are too few to gain by it."""
         if len(rows) < _FEW_ROWS or {*map(type, rows)} != {list} or {*map(len, rows)} != {self.width}:
             return None
         return self.table_of(list(chain.from_iterable(rows)))
+
+    def plain_table(self, rows: PlainRows) -> Table | None:
+        """`table_of` of their fields; of numbers without making text of each."""
+        if len(rows.spans) < _FEW_ROWS or {*self._plain_kinds.values()} - {"int", "float"} or not self._plain_kinds:
+            return self.table_of(rows.fields)
+        if self._null or self._decimal != "." or (numbers := rows.numbers()) is None:
+            return self.table_of(rows.fields)
+        made: dict[str, ColumnValues] = {}
+        for name, index, *_ in self._converters or ():
+            made[name] = numbers.values[index]
+            if self._plain_kinds[name] == "int":
+                if not numbers.is_whole[index].all():
+                    return None
+                made[name] = numbers.values[index].astype(np.int64)
+        return Table(made, len(rows.spans))
 
     def table_of(self, fields: list[str]) -> Table | None:
         """The table of the fields of all rows, one after the other; None if any does not fit, or they are too few."""
@@ -416,11 +436,13 @@ class _Rows:
             self.use_columns(self._source.columns_in(data[start:end], self._file))
             start = end
         if self._converter is not None and not self._skipping and not first_is_stray:
-            plain = self._dialect.plain_columns(data, start, self._converter.width)
-            whole = None if plain is None else self._converter.table_of(plain[0])
+            plain = self._dialect.plain_rows(data, start, self._converter.width)
+            whole = None if plain is None else self._converter.plain_table(plain)
             if plain is not None and whole is not None:
                 self._lines += data.count(b"\n")
-                piece = RowPiece(file=self._file, first_ordinal=self._batcher.next_ordinal, block=block, spans=plain[1])
+                piece = RowPiece(
+                    file=self._file, first_ordinal=self._batcher.next_ordinal, block=block, spans=plain.spans
+                )
                 yield from self._batcher.add(piece, whole, num_bytes=len(data))
                 return
         rows = self._dialect.rows(data, start, is_last=is_last, first_is_stray=first_is_stray)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from beam_pipes.format.dtypes import Array
 from beam_pipes.sources.byte_stream import LATIN_1
-from beam_pipes.sources.lines import Span, line_starts
+from beam_pipes.sources.lines import BOM, LINE_READ_BYTES, Span, line_starts
 
 if TYPE_CHECKING:
     import _csv
@@ -26,6 +30,84 @@ class Rows:
     rest: int
     spans: list[Span] = field(default_factory=list)
     fields: list[list[str] | str] = field(default_factory=list)
+
+
+class PlainRows(NamedTuple):
+    """Lines that are rows of `width` fields each, without quotes; `spans` are those of the rows."""
+
+    text: str
+    delimiter: str
+    width: int
+    spans: list[Span]
+
+    @property
+    def fields(self) -> list[str]:
+        """All fields, row by row."""
+        fields = self.text.replace("\n", self.delimiter).split(self.delimiter)
+        fields.pop()
+        return fields
+
+    def numbers(self) -> Numbers | None:
+        """All fields as `float` reads them, if that is sure to be right: digits, a point, an exponent, a minus.
+
+        None if any has zeros before its digits or more than 30 characters, or may be an integer that float64 rounds.
+        """
+        if self.delimiter in "0123456789.-+e" or self.text[:4096].translate(_NO_NUMBERS | {ord(self.delimiter): None}):
+            return None
+        with contextlib.suppress(ValueError, DeprecationWarning):  # by which NumPy says that it cannot read a number
+            return _numbers(self.text.encode(), self.delimiter.encode(), self.width)
+        return None
+
+
+class Numbers(NamedTuple):
+    """Arrays (columns, rows)."""
+
+    values: Array
+    #: Whether they are written as integers.
+    is_whole: Array
+
+
+_NO_NUMBERS: dict[int, None] = dict.fromkeys(b"0123456789.-+e\n")
+_EXACT_DIGITS = 15  # all integers of so many digits are exact in float64, and so are these powers of ten
+_POWERS = 10.0 ** np.arange(_EXACT_DIGITS + 1)
+
+
+def _numbers(data: bytes, delimiter: bytes, width: int) -> Numbers | None:
+    content = np.frombuffer(data, np.uint8)
+    marks = np.flatnonzero(content - np.uint8(48) > 9)  # all that is no digit
+    commas = bytes.maketrans(b"\n" + delimiter, b",,")
+    written = content[marks].tobytes().translate(commas)
+    if written.translate(None, b",-.e+") or delimiter != b"," and b"," in data:
+        return None
+    kinds = np.frombuffer(written, np.uint8)
+    ends = np.flatnonzero(kinds == ord(","))  # of fields, among the marks
+    before = np.concatenate([[-1], ends[:-1]])
+    stops = marks[ends]
+    starts = np.concatenate([[0], stops[:-1] + 1])
+    num_marks, lengths = ends - before - 1, stops - starts
+    is_negative = kinds[before + 1] == ord("-")
+    first, digits = starts + is_negative, lengths - num_marks
+    if digits.min() <= 0 or lengths.max() > 30 or (is_negative & (marks[before + 1] != starts)).any():
+        return None
+    if ((content[first] == 48) & (content[first + 1] - np.uint8(48) <= 9)).any():
+        return None
+    has_point, is_whole = kinds[ends - 1] == ord("."), num_marks == is_negative
+    if b"+" in written and (content[marks[kinds == ord("+")] - 1] != ord("e")).any():
+        return None
+    is_usual = (written.count(b"-"), written.count(b".")) == (
+        is_negative.sum(),
+        has_point.sum(),
+    ) and b"e" not in written
+    if is_usual and digits.max() <= _EXACT_DIGITS:
+        integers = np.fromstring(data.translate(commas, b"."), np.int64, sep=",")
+        values = integers / _POWERS[np.where(has_point, stops - marks[ends - 1] - 1, 0)]
+        values[(integers == 0) & is_negative] = -0.0
+    else:
+        values = np.fromstring(data.translate(commas), np.float64, sep=",")
+        sizes = np.abs(values)
+        if len(values) != len(ends) or not sizes.max() < np.inf or (sizes[is_whole] >= 2**53).any():
+            return None
+    return Numbers(*(np.ascontiguousarray(each.reshape(-1, width).T) for each in (values, is_whole)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +159,8 @@ class Dialect:
         """`rows` of what certainly holds the first row, mostly one line of it: files begin with blocks of megabytes."""
         return self.rows(data[: self.end_of_first(data, start) or len(data)], start, is_last=True)
 
-    def plain_columns(self, data: bytes, start: int, width: int) -> tuple[list[str], list[Span]] | None:
-        """All fields of whole lines `data[start:]` in one list, and the spans of the rows, `width` fields each.
+    def plain_rows(self, data: bytes, start: int, width: int) -> PlainRows | None:
+        """Whole lines `data[start:]` of `width` fields each.
 
         None if not every line is a row of as many fields, or any needs the csv module: for quotes, a lone CR or NUL.
         """
@@ -100,9 +182,26 @@ class Dialect:
         if width == 1 and (text.startswith("\n") or "\n\n" in text):
             return None  # blank lines are no rows
         starts = [start + at for at in line_starts(data)] if start else line_starts(data)
-        fields = text.replace("\n", self.delimiter).split(self.delimiter)
-        fields.pop()
-        return fields, [*zip(starts[:-1], starts[1:], strict=True)]
+        return PlainRows(text, self.delimiter, width, [*zip(starts[:-1], starts[1:], strict=True)])
+
+    def numbers_by_column(self, content: bytes) -> dict[str, Numbers] | None:
+        """Column → its numbers, of the beginning of a file with a header; None unless it holds nothing else."""
+        at = self.end_of_first(content, 0)
+        names = self.row(content[:at]) if at and not content.startswith(BOM) else ""
+        if isinstance(names, str) or not all(names) or len({*names}) < len(names):
+            return None
+        parts: list[Numbers] = []
+        while at < len(content):
+            end = content.rfind(b"\n", at, at + LINE_READ_BYTES) + 1 or len(content)
+            rows = self.plain_rows(content[at:end], 0, len(names))
+            if (found := rows and rows.numbers()) is None:
+                return None
+            parts.append(found)
+            at = end
+        if not parts:
+            return None
+        values, is_whole = (np.concatenate(each, axis=1) for each in zip(*parts, strict=True))
+        return {name: Numbers(*pair) for name, *pair in zip(names, values, is_whole, strict=True)}
 
     def row(self, raw: bytes) -> list[str] | str:
         """The fields of one row, or a message."""

@@ -174,6 +174,13 @@ def _converted(
     return list(map(convert, texts))
 
 
+def plain_kinds(schema: Schema) -> dict[str, str]:
+    """Column name → "int" for a column of any integers, "float" for one of float64, "" for others."""
+    kinds = {name: _kind_of(name, declared)[0] for name, declared in schema.items()}
+    names = {"int": "int", "float": "float", "float64": "float"}
+    return {name: names.get(kind, "") if isinstance(kind, str) else "" for name, kind in kinds.items()}
+
+
 def _plain_numbers(texts: list[str]) -> None:
     """Raises `ValueError` for what Python takes for a number and a schema does not, or does not always."""
     joined = "".join(texts)
