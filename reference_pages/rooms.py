@@ -162,7 +162,7 @@ ROOMS: dict[str, Room] = {
     ),
     "commands": Room(
         3,
-        3854,
+        3864,
         "the command line",
         ENGINE
         | SOURCES

@@ -20,6 +20,9 @@ from beam_pipes.engine.statistics import Counter
 from beam_pipes.errors import BeamPipesError, DeclarationError, EmptySplitError
 from beam_pipes.recipes.written import Recipe, spelled
 from beam_pipes.runners.progress import counted
+from beam_pipes.sources.file_source import FileSource
+from beam_pipes.sources.selection import select
+from beam_pipes.storage.local import directory_path
 
 if TYPE_CHECKING:
     from beam_pipes.report.language import Tokenizer
@@ -233,6 +236,13 @@ def _build(
         return
     if declaring.to is None:
         raise DeclarationError("name the directory of the cache: --to cache; or see the declaration: --print-python.")
+    for source in declaration.source.parts():
+        # Also where the recipe would not read the cache's files, as `images` would not: they lie among the classes.
+        selection = select(source.selection().entries) if isinstance(source, FileSource) else None
+        if selection and (entry := selection.entry_that_finds(("manifest.json",), directory_path(declaring.to))):
+            raise DeclarationError(
+                f"the cache {str(declaring.to)!r} lies inside of the input {entry!r}. Build to a directory beside it."
+            )
     if about is not None:
         console.print(about(), markup=False)
     result = build_and_show(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from beam_pipes import Cache, build, write_cache
@@ -65,6 +67,23 @@ def test_input_and_cache_are_kept_apart(tmp_path: Path, source: str, to: str, wo
         build("files", Files(tmp_path / source), [size], to=tmp_path / to)
 
     assert sorted(path.name for path in (tmp_path / "in").iterdir()) == ["a.bin", "deep"]
+
+
+@pytest.mark.parametrize("to", ["pics", "pics/a/cache", "link/cache"])
+def test_a_recipe_builds_to_no_directory_among_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    (tmp_path / "pics/a").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(tmp_path / "pics/a/1.png")
+    (tmp_path / "link").symlink_to("pics")
+    monkeypatch.chdir(tmp_path)
+
+    found = CliRunner().invoke(app, ["images", "pics", "--to", to, "--no-report"])
+
+    assert re.search(
+        f"the cache '{to}' lies inside of the input '.*pics'. Build to a directory beside it", str(found.exception)
+    )
+    assert [path.name for path in (tmp_path / "pics").iterdir()] == ["a"]
 
 
 def test_the_command_says_how_large_the_splits_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
