@@ -354,8 +354,8 @@ _ROLES = {
 
 def require_assistant(messages: Sequence[Message], field: str) -> None:
     """Raises `TaskError` if the one who answers has another name than `assistant`: such answers would be left out."""
-    roles = list(dict.fromkeys(str(message["role"]) for message in messages))
-    if any(_ROLES.get(role) == "assistant" for role in roles):
+    roles = list(dict.fromkeys([str(message["role"]) for message in messages]))
+    if not _ROLES.keys().isdisjoint(roles) and any(_ROLES.get(role) == "assistant" for role in roles):
         names = json.dumps({role: _ROLES[role] for role in roles if role in _ROLES})
         raise TaskError(
             f"expected the role 'assistant' in the field {field!r}, found {', '.join(map(repr, roles))}. Rename it "
@@ -455,6 +455,8 @@ def _is_trained(message: Message, field: str) -> bool:
 
     Raises `TaskError` for any other number.
     """
+    if len(message) == 2:  # role and content
+        return True
     given = {key: message[key] for key in _TRAINED if message.get(key) is not None}
     for key, value in given.items():
         if not isinstance(value, int | float) or value not in (0, 1):
@@ -500,8 +502,10 @@ def unwritten(messages: Sequence[Message], text: str, writes: Callable[[int], bo
     """
     for at, message in enumerate(messages):
         content = message.get("content")
-        if isinstance(content, str) and content.strip() and content.strip() not in text and not writes(at):
+        if isinstance(content, str) and (words := content.strip()) and words not in text and not writes(at):
             yield f"messages of {message['role']}"
+        if len(message) == 2 and "content" in message:  # nearly all
+            continue
         thought = next((message[name] for name in REASONING if message.get(name) is not None), None)
         if isinstance(thought, str) and thought.strip() and thought.strip() not in text:
             yield "reasoning"
