@@ -350,6 +350,8 @@ def rows_of_manifest(path: str) -> Iterator[Row]:
                 yield Row(path, {"audio": os.path.basename(name).removesuffix(ending), "text": lines.read().strip()})
             else:
                 yield from _csv_rows(path, lines)
+    except PermissionError as error:
+        raise DatasetError(f"{place}: this account may not read it. Allow it: chmod a+r {path}") from error
     except (UnicodeError, csv.Error, gzip.BadGzipFile, EOFError) as error:
         raise DatasetError(
             f"{place}: expected a manifest, which is UTF-8 text (.jsonl, .csv or .tsv, one row for each file): "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from beam_pipes.errors import DatasetError, DeclarationError, StageError
 from beam_pipes.recipes import audio, audio_example
 from beam_pipes.sources import FileContent
 from beam_pipes.transforms.audio import Transcripts
+from beam_pipes.transforms.manifest_rows import rows_of_manifest
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -373,6 +375,21 @@ def test_lists_that_are_no_manifests_are_refused(name: str, text: str, message: 
     Path("talks", name).write_text(text)
     with pytest.raises((DeclarationError, DatasetError), match=message):
         audio(f"talks/{name}", sample_rate=RATE)
+
+
+def test_a_manifest_that_may_not_be_read_says_so() -> None:
+    Path("m.jsonl").write_text("")
+    Path("m.jsonl").chmod(0)
+    Path().chmod(0o755)
+    account = os.geteuid()
+    os.seteuid(account or 65534)  # root may read everything
+    try:
+        with pytest.raises(
+            DatasetError, match=r"m\.jsonl: this account may not read it\. Allow it: chmod a\+r m\.jsonl"
+        ):
+            list(rows_of_manifest("m.jsonl"))
+    finally:
+        os.seteuid(account)
 
 
 LAYOUTS: dict[str, dict[str, str]] = {
