@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -117,7 +118,8 @@ def images_command(
     def summary(cache: Cache, declaration: Declaration) -> list[str]:
         return [*_counts(cache, declaration), *_classes(recipe, cache)]
 
-    _build(recipe, declaring, building, context.obj or [], summary=summary)
+    is_manifest = any(map(os.path.isfile, given["data"]))
+    _build(recipe, declaring, building, context.obj or [], is_manifest=is_manifest, summary=summary)
 
 
 @with_groups
@@ -149,7 +151,8 @@ def audio_command(
             lines.append(f"{counted(clipped, 'sample')} too loud for int16, clipped; --dtype float32 keeps them")
         return lines
 
-    _build(recipe, declaring, building, context.obj or [], summary=summary)
+    is_manifest = any(map(os.path.isfile, given["data"]))
+    _build(recipe, declaring, building, context.obj or [], is_manifest=is_manifest, summary=summary)
 
 
 @with_groups
@@ -227,6 +230,7 @@ def _build(
     about: Callable[[], str] | None = None,
     vocabulary: Callable[[], Tokenizer] | None = None,
     row_length: int | None = None,
+    is_manifest: bool = False,
     summary: Callable[[Cache, Declaration], list[str]],
 ) -> None:
     """Prints the module of a recipe, or builds it; the lines of `summary` about the cache come last."""
@@ -238,8 +242,11 @@ def _build(
         raise DeclarationError("name the directory of the cache: --to cache; or see the declaration: --print-python.")
     for source in declaration.source.parts():
         # Also where the recipe would not read the cache's files, as `images` would not: they lie among the classes.
-        selection = select(source.selection().entries) if isinstance(source, FileSource) else None
-        if selection and (entry := selection.entry_that_finds(("manifest.json",), directory_path(declaring.to))):
+        # A manifest names its files, and a cache may lie beside them.
+        if is_manifest or not isinstance(source, FileSource):
+            continue
+        selection = select(source.selection().entries)
+        if entry := selection.entry_that_finds(("manifest.json",), directory_path(declaring.to)):
             raise DeclarationError(
                 f"the cache {str(declaring.to)!r} lies inside of the input {entry!r}. Build to a directory beside it."
             )

@@ -392,6 +392,15 @@ def test_a_manifest_that_may_not_be_read_says_so() -> None:
         os.seteuid(account)
 
 
+def test_a_cache_may_lie_beside_a_manifest_and_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    clips()
+    monkeypatch.chdir("talks")
+
+    found = CliRunner().invoke(app, ["audio", "manifest.jsonl", "--to", "cache", "--no-report"])
+
+    assert found.exit_code == 0 and len(Cache.open("cache")["train"]) == 3
+
+
 LAYOUTS: dict[str, dict[str, str]] = {
     "audiofolder": {"metadata.csv": 'file_name,transcription\ntrain/1.wav,"to be, or"\ntest/1.wav,not\n'},
     "audiofolder_of_splits": {
