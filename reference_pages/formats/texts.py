@@ -253,7 +253,7 @@ ROWS = [
     refused("another field", {"conversations": TALK}, "should have the field 'messages', which is a list of messages"),
     Row("chat", "OpenAI: parts as `content`, if the template does not write them",
         said({"role": "assistant", "content": [{"type": "text", "text": "or not"}]}), conversations,
-        Refused("a list of parts as its content (OpenAI's), which the template writes as Python does")),
+        Refused("a list of parts as its content (OpenAI's), which the template does not write as text")),
     Row("chat", "OpenAI: `function_call`, if the template does not write it",
         said({"role": "assistant", "content": "x", "function_call": {"name": "f", "arguments": "{}"}}), conversations,
         Refused("a 'function_call' (OpenAI's, before tools), which the template does not write")),
