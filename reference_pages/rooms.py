@@ -117,7 +117,7 @@ ROOMS: dict[str, Room] = {
         2, 2800, "datasets, samplers, batch functions and a loader over any indexable data", CACHE | {"loader"}
     ),
     "transforms": Room(
-        2, 17928, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
+        2, 17934, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
     ),
     "dali": Room(2, 148, "the names of DALI", {"graph", "on_device", "transforms"} | BASE),
     "seqio": Room(

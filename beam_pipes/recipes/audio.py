@@ -24,6 +24,7 @@ from beam_pipes.recipes.media_files import (
     field_of_samples,
     files_of,
     first_sample,
+    is_hidden,
 )
 from beam_pipes.recipes.options import FIELDS_HELP, Option, ends_of, fields_of, hertz_of
 from beam_pipes.recipes.row_files import assign_source
@@ -159,7 +160,8 @@ def audio_example(
     A file gives one, or one for each piece named in transcripts.
 
     Args:
-        file: a `FileContent`, or a sample of a tar archive; samples without sound are dropped as `no_audio`.
+        file: a `FileContent`, or a sample of a tar archive; samples without sound are dropped as `no_audio`,
+            those in hidden folders as `hidden`.
         sample_rate: in Hz; files of another one are resampled, and channels averaged.
         transcripts: the transcripts of the files. Files without one are dropped as `no_transcript`, and so are rows
             whose text is missing, null or blank.
@@ -177,6 +179,9 @@ def audio_example(
         yield drop("no_audio")
         return
     assert isinstance(sound, FileContent)
+    if isinstance(file, Mapping) and is_hidden(sound.path):  # as a directory leaves it out
+        yield drop("hidden")
+        return
     if isinstance(file, Mapping):
         rows = [Row(sound.path, file)]
     else:

@@ -122,10 +122,10 @@ def table(
     files = files_of(data)
     kind = format_of(files, format)
     if kind not in ("csv", "json", "parquet", "tsv"):
-        raise DeclarationError(
-            f"a table is CSV, TSV, JSON Lines or Parquet, and {kind!r} has no columns. If the files are one of these "
-            "under another name, say which (--format csv)."
-        )
+        remedy = "If the files are one of these under another name, say which (--format csv)."
+        if kind == "tar":
+            remedy = "Unpack the archive first, tar -xf FILE, and name the directory."
+        raise DeclarationError(f"a table is CSV, TSV, JSON Lines or Parquet, and {kind!r} has no columns. {remedy}")
     renamed = dict[int, tuple[str, str]]()
     reading = reading_of(
         files, kind, delimiter=delimiter, null=null, names=names or (), decimal=decimal, renamed=renamed

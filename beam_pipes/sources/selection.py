@@ -275,7 +275,6 @@ def _top_of(path: str) -> tuple[str, str, bool]:
 
 # On this machine.
 
-
 # From this number of files on, helper processes save more than they take to start: 0.4 s of a core each.
 MANY_FILES = 20_000
 
@@ -297,6 +296,7 @@ class _Walk(NamedTuple):
         takes_all = self.patterns == ("**/*",) and not self.selection.exclude
         wanted, unwanted = matcher(self.patterns), matcher(self.selection.exclude)
         recursive, hidden = self.selection.recursive, self.selection.hidden
+        crosses = recursive and any("**" in pattern for pattern in self.patterns)  # into hidden directories too
         found, directories = FoundFiles(self.base), list[Waiting]()
         for directory, inside, above in waiting:
             try:
@@ -308,7 +308,7 @@ class _Walk(NamedTuple):
                     for entry in entries:
                         name = inside + entry.name
                         if not hidden and entry.name.startswith("."):
-                            if takes_all or wanted(name):
+                            if takes_all or wanted(name) or (crosses and entry.is_dir() and not unwanted(name + "/")):
                                 found.left_out[self.prefix + name] = "hidden"
                         elif _leads_to_itself(entry):
                             found.left_out[self.prefix + name] = "link to itself"

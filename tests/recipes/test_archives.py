@@ -177,11 +177,14 @@ def test_samples_whose_text_is_null_or_blank_have_no_transcript() -> None:
 
 
 def test_samples_without_sound_or_transcript_are_dropped_with_a_reason() -> None:
-    archive("talks.tar", {"a.wav": wav(0.5), "a.txt": b"to be", "b.wav": wav(0.5), "c.txt": b"or not"})
+    archive(
+        "talks.tar",
+        {"a.wav": wav(0.5), "a.txt": b"to be", "b.wav": wav(0.5), "c.txt": b"or not", ".trash/d.wav": wav(0.5)},
+    )
 
     account = build(audio("talks.tar", sample_rate=RATE).declaration(), to="cache", workers=1).account
 
-    assert account.units["audio_example"].dropped == {"no_transcript": 1, "no_audio": 1}
+    assert account.units["audio_example"].dropped == {"no_transcript": 1, "no_audio": 1, "hidden": 1}
 
 
 @pytest.mark.parametrize(

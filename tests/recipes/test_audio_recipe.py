@@ -129,6 +129,13 @@ def test_sound_without_transcripts_has_no_text() -> None:
         audio("sounds", by="speaker", splits={"train": 1.0})
     with pytest.raises(DatasetError, match=r"sound from a\.wav: Format not recognised\. It begins with b'RIF'\.$"):
         list(audio_example(FileContent("a.wav", b"RIF"), sample_rate=RATE))
+    for content, words in (
+        (b"", "The file is empty"),
+        (b"<!DOCTYPE html>", "It is HTML. Download it again: a server sent a page instead"),
+        (b"version https://git-lfs.github.com/spec/v1", "Fetch the file it stands for: git lfs pull"),
+    ):
+        with pytest.raises(DatasetError, match=words):
+            list(audio_example(FileContent("a.wav", content), sample_rate=RATE))
 
 
 @pytest.mark.parametrize(

@@ -368,6 +368,7 @@ def test_classes_are_of_labels_that_can_have_them() -> None:
         ({"label": "zip", "types": {"zip": "skip"}}, "label: the column 'zip' is skipped by its type. Keep it."),
         ({"format": "tsv", "delimiter": ";"}, "delimiter is for CSV, and these files are tsv. Omit it."),
         ({"format": "text"}, "a table is CSV, TSV, JSON Lines or Parquet, and 'text' has no columns."),
+        ({"format": "tar"}, "'tar' has no columns. Unpack the archive first, tar -xf FILE, and name the directory."),
     ],
 )
 def test_what_does_not_fit_the_columns_is_refused(options: dict[str, Any], message: str) -> None:

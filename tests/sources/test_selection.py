@@ -138,6 +138,9 @@ def test_what_is_no_file_to_read_is_counted(tmp_path):
 
     assert found.names == ["a.txt"]
     assert Counter(found.left_out.values()) == {"hidden": 3, "link to itself": 2, "pipe or device": 1}
+    # A glob that crosses directories may have found files in a hidden one; one that does not, has not.
+    assert select(tmp_path, pattern="**/a.*").find().left_out[".git"] == "hidden"
+    assert ".git" not in select(tmp_path, pattern="a.*").find().left_out
 
 
 def test_pipes_are_not_files(tree):

@@ -29,6 +29,7 @@ import numpy.typing as npt
 from beam_pipes.errors import DatasetError
 from beam_pipes.extras import require
 from beam_pipes.transforms.audio.spectra import resample
+from beam_pipes.transforms.image_files import kind_of
 
 Wave = npt.NDArray[np.float32]
 
@@ -45,6 +46,8 @@ UNREAD_KINDS = {
     b"MAC ": "Monkey's Audio",
 }
 _MORE = {"MPEG-4 or AAC": rb"....ftyp|\xff[\xf0\xf1\xf8\xf9]", "FLAC in OGG": rb"OggS.{23,40}\x7fFLAC"}
+# What takes the place of files of any kind.
+_INSTEAD = ("HTML", "Git LFS pointer", "AppleDouble")
 # Programs that write to a pipe do not know the length, and state an impossible one or none.
 _NO_LENGTH = 0x7FFF_0000
 _UNKNOWN_FRAMES = 1 << 62
@@ -190,6 +193,9 @@ def _if_unread(content: bytes, name: str) -> str:
     kinds = [kind for magic, kind in UNREAD_KINDS.items() if content.startswith(magic)]
     kinds += [kind for kind, pattern in _MORE.items() if re.match(pattern, content, re.DOTALL)]
     if not kinds:
+        other = kind_of(content)
+        if other is not None and other.name in _INSTEAD:
+            return f" It is {other.name}. {other.remedy}."
         is_known = content[:4] in (*_SIGNATURES, b"OggS", b".snd") or content[:3] == b"ID3" or content[:1] == b"\xff"
         return "" if is_known else f" It begins with {content[:24]!r}." if content else " The file is empty."
     kind = kinds[0]
