@@ -488,7 +488,8 @@ def _assign_source_of_fields(
         columns = columns_of_fields(files, fields, optional=beside)
         options["columns"] = columns and [name for name in columns if name not in partitions]
         options["partitions"] = {n: dtype for n, dtype in partitions.items() if columns is None or n in columns} or None
-    check_splits(files, common.splits)
+    if kind != "files":  # each is a document, whatever its name
+        check_splits(files, common.splits)
     assign_source(module, common, files, kind, **options)
 
 

@@ -509,3 +509,10 @@ def test_files_that_are_called_as_splits_are_not_joined_unasked(names: tuple[str
         tokens("data", tokenizer="bytes", text_field="n")
     assert list(table("data", splits={"train": 1}).declaration().splits) == ["train"]
     assert list(table([f"data/{name}" for name in names]).declaration().splits) == ["train"]
+
+
+def test_whole_files_are_documents_whatever_their_names(here: Path) -> None:
+    for name in ("train.py", "test.py"):
+        (here / name).write_text("pass")
+
+    assert list(tokens(".", tokenizer="bytes", format="files").declaration().splits) == ["train"]
