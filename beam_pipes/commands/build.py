@@ -69,7 +69,10 @@ def build_command(
     options = building.options(beam_args)
     require_one_of(declaration, tasks or ())
     if declaration is not None:
-        build_and_show(declaration, to, building=building, beam_args=beam_args)
+        result = build_and_show(declaration, to, building=building, beam_args=beam_args)
+        if result.left_out and not result.up_to_date:
+            counts = [f"{count:,} {reason}" for reason, count in sorted(result.left_out.items())]
+            _say(f"Files left out: {', '.join(counts)}.")
         return
     for option in [name for name in ("plan", "detach") if getattr(building, name)]:
         raise DeclarationError(f"--{option} applies to the build of one declaration, but tasks are named here.")

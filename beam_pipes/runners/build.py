@@ -65,7 +65,8 @@ class BuildResult:
     and `account` are empty, `manifest` is None). `template`: the job was written there, and nothing was run.
     `regrouped`: all records were computed, as for every declaration with PTransforms; `up_to_date` then means that they
     equal those of the existing snapshot. `removed` are the old snapshots that were not kept; `held` names, a line each,
-    those that are kept only because somebody reads them or writes to them."""
+    those that are kept only because somebody reads them or writes to them. `left_out`: reason → how many files were
+    found and not read, such as hidden ones."""
 
     path: str
     snapshot: str
@@ -80,6 +81,7 @@ class BuildResult:
     job: LaunchRecord | None = None
     template: str | None = None
     regrouped: bool = False
+    left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def manifest_id(self) -> str:
@@ -302,6 +304,7 @@ def _result(
         analysis=analysis,
         removed=removed,
         held=held,
+        left_out=plan.source.left_out,
     )
 
 

@@ -15,6 +15,7 @@ import itertools
 import os
 import time
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
@@ -117,12 +118,14 @@ class FileSource(Source):
         check_target(target_shard_bytes)
         with Helpers() as helpers:
             found = self.selection().find(helpers)
-            files = found
+            files, left_out = found, Counter(found.left_out.values())
             if not self.keeps_empty_files and not all(found.sizes):
+                left_out["empty"] = found.sizes.count(0)
                 files = found.selected([index for index, size in enumerate(found.sizes) if size])
             cuts = self._cut_all(files, target_shard_bytes, digests if digests is not None else DigestCache(), helpers)
         shards = tuple(_shards(files, cuts, target_shard_bytes))
-        return SourcePlan(shards=shards, num_bytes=sum(shard.num_bytes for shard in shards), num_files=len(found))
+        num_bytes = sum(shard.num_bytes for shard in shards)
+        return SourcePlan(shards=shards, num_bytes=num_bytes, num_files=len(found), left_out=left_out)
 
     def read(
         self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20

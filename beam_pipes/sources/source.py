@@ -14,6 +14,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, overload
@@ -144,11 +145,14 @@ class SourceShard:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourcePlan:
-    """All source shards of an input, in order; `num_bytes` counts stored bytes, `num_files` matched files."""
+    """All source shards of an input, in order; `num_bytes` counts stored bytes, `num_files` matched files; `left_out`
+    files that are found and not read, by reason: `{"hidden": 2, "empty": 1}`. It is no part of what is planned.
+    """
 
     shards: tuple[SourceShard, ...]
     num_bytes: int
     num_files: int
+    left_out: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -299,13 +303,15 @@ class JoinedSources(Source):
     def plan(self, *, target_shard_bytes: int, digests: DigestCache | None = None) -> SourcePlan:
         shards: list[SourceShard] = []
         num_bytes = num_files = 0
+        left_out = Counter[str]()
         for name, source in self.sources.items():
             plan = source.plan(target_shard_bytes=target_shard_bytes, digests=digests)
             num_bytes, num_files = num_bytes + plan.num_bytes, num_files + plan.num_files
+            left_out.update(plan.left_out)
             for shard in plan.shards:
                 slices = tuple(replace(piece, file=f"{name}/{piece.file}") for piece in shard.slices)
                 shards.append(replace(shard, index=len(shards), slices=slices))
-        return SourcePlan(shards=tuple(shards), num_bytes=num_bytes, num_files=num_files)
+        return SourcePlan(shards=tuple(shards), num_bytes=num_bytes, num_files=num_files, left_out=left_out)
 
     def read(
         self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20

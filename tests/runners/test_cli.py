@@ -101,6 +101,28 @@ def test_an_output_that_is_full_ends_in_one_message(text_input: Path, tmp_path: 
     )
 
 
+def test_files_that_are_left_out_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in {"a.txt": "to be\n", ".b.txt": "or\n", ".git/c": "not\n", "d.txt": "", "e.txt": ""}.items():
+        path = tmp_path / "lines" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "own_lines.py").write_text(
+        "from beam_pipes import FeatureSpec, declare, stage\n"
+        "from beam_pipes.sources import TextLines\n"
+        "def words(line: str) -> dict[str, str]: return {'text': line}\n"
+        "source = {'train': TextLines('lines'), 'eval': TextLines('lines/a.txt')}\n"
+        "declaration = declare('lines', source, [words], features={'text': FeatureSpec('str')})\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    told = CliRunner().invoke(app, ["build", "own_lines:declaration", "--to", "cache", "--workers", "1"])
+    again = CliRunner().invoke(app, ["build", "own_lines:declaration", "--to", "cache", "--workers", "1"])
+
+    assert "Files left out: 2 empty, 2 hidden." in told.output.splitlines(), told.output
+    assert "left out" not in again.output
+
+
 def test_verify_names_the_damage_and_fails(text_input: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     beam_pipes("build", "sample_declarations:words", "--to", str(cache))
