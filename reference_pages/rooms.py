@@ -42,7 +42,7 @@ ROOMS: dict[str, Room] = {
         1, 240, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}
     ),
     "storage": Room(1, 3902, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
-    "format": Room(1, 3635, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
+    "format": Room(1, 3636, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
     "publication": Room(
         1, 1139, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
     ),

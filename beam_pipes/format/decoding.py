@@ -90,7 +90,8 @@ def shape_of_count(name: str, spec: FeatureSpec, count: int, stored: Shape | Non
         fits = len(stored) == len(spec.shape) and all(
             have >= 0 and want in (None, have) for want, have in zip(spec.shape, stored, strict=True)
         )
-        if fits and math.prod(stored) == count:
+        # Without elements, any number of them may stand beside a 0; NumPy makes no array of 2^63 bytes or more.
+        if fits and math.prod(stored) == count and (count or math.prod(filter(None, stored)) < 1 << 59):
             return stored
     elif spec.ragged:
         rest = tuple(size for size in spec.shape[1:] if size is not None)

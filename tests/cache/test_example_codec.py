@@ -400,3 +400,17 @@ def test_columns_are_encoded_as_their_rows_are(count, data):
 
     assert [*zip(payloads, index, strict=True)] == [codec.encode_indexed(row) for row in rows]
     assert (payloads, index) == codec.encode_all(rows)
+
+
+@pytest.mark.parametrize("beside", [(1 << 62) - 1, 1 << 59])
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_a_stored_shape_that_no_array_has_is_refused(dtype: str, beside: int) -> None:
+    codec = ExampleCodec(ExampleSpec({"box": FeatureSpec(dtype, shape=(None, None))}))
+    example = Example.FromString(codec.encode({"box": np.zeros((0, 3), dtype)}))
+    stored = example.features.feature["box/shape"].bytes_list.value
+    stored[0] = np.array([0, beside], np.int64).tobytes()
+
+    with pytest.raises(
+        SpecError, match=f"found 0 elements and the shape \\(0, {beside}\\). The record was written with"
+    ):
+        codec.decode(example.SerializeToString())
