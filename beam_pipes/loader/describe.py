@@ -133,10 +133,10 @@ def _plan(plan: PackingPlan) -> Description:
         how.append(f"segments of multiples of {plan.segment_multiple} places")
     tokens = sum(totals.tokens_out for totals in plan.distinct_totals)
     facts = [f"{tokens:,} tokens", f"{plan.waste:.3%} padding"]
-    if plan.truncated_tokens:
-        facts.append(f"{plan.truncated_tokens:,} tokens cut off")
-    if plan.dropped_tokens:
-        facts.append(f"{plan.dropped_tokens:,} tokens of {plan.dropped_records:,} records left out")
+    if cut := sum(totals.truncated_tokens for totals in plan.distinct_totals):
+        facts.append(f"{cut:,} tokens cut off")
+    if left_out := sum(totals.dropped_tokens for totals in plan.distinct_totals):
+        facts.append(f"{left_out:,} tokens of {plan.dropped_records:,} records left out")
     facts.append(f"plan {plan.digest}")
     parts = [Description(", ".join(facts), [])]
     if plan.split is not None:

@@ -154,13 +154,13 @@ class PackingPlan(PackOptions):
 
     @property
     def truncated_tokens(self) -> int:
-        """Tokens that are in the split and in no row, cut off at the end of over-long records."""
-        return sum(totals.truncated_tokens for totals in self.distinct_totals)
+        """Tokens that are in the split and in no row, cut off at the end of over-long records; of all features."""
+        return sum(totals.truncated_tokens for totals in self.totals.values())
 
     @property
     def dropped_tokens(self) -> int:
-        """Tokens of records left out whole (`overlong="drop"`)."""
-        return sum(totals.dropped_tokens for totals in self.distinct_totals)
+        """Tokens of records left out whole (`overlong="drop"`); of all features."""
+        return sum(totals.dropped_tokens for totals in self.totals.values())
 
     @property
     def digest(self) -> str:
