@@ -389,8 +389,9 @@ def _assign_sound_files(
                 f"{convert(unread[0])}"
             ) from error
         raise
-    folders = split_folders([file.name for file in files], root) if root == given else []
-    if folders and (common.splits or is_split):
+    is_split = is_split or bool(common.splits)
+    folders = split_folders([file.name for file in files], root, is_split) if root == given else []
+    if folders and is_split:
         raise DeclarationError(
             f"the folders {', '.join(folders)} of {root!r} are already splits, but splits were given too. Omit them, "
             "or name one of the folders as the data."

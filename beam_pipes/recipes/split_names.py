@@ -1,7 +1,7 @@
 """Files and folders that are called as splits are: `train-clean-100/`, `test-00000-of-00001.parquet`.
 
     split_of("dev-clean")                                          →  "dev"
-    split_folders(["train/1.flac", "test/2.flac"], "talks")        →  ["test", "train"]
+    split_folders(["train/1.flac", "test/2.flac"], "talks", None)  →  ["test", "train"]
     check_splits("data", None)                                     →  DeclarationError: … would go into one
 
 Folders of images and sound become splits. Of other data each split is a build of its own, or `--split` draws them anew:
@@ -46,20 +46,23 @@ def check_splits(data: Paths | RowFiles, splits: object) -> None:
         )
 
 
-def split_folders(names: Iterable[str], root: str) -> list[str]:
+def split_folders(names: Iterable[str], root: str, splits: object) -> list[str]:
     """The paths of folders that are splits: `["train-clean-100/1.flac", "dev-clean/2.flac"]` → both, by name.
 
-    They begin with a name of `SPLITS`, are two or more, and hold all files, if need be below folders that hold all.
-    Raises `DeclarationError` if there are others beside them.
+    They begin with two or more names of `SPLITS`, and hold all files, if need be below folders that hold all.
+    Raises `DeclarationError` if there are others beside them, unless there are `splits`.
     """
     paths = [[part for part in name.split("/")[:-1] if part not in ("", ".")] for name in names]
     above = len(os.path.commonprefix(paths))
     tops = sorted({path[above] if len(path) > above else "" for path in paths})
-    splits = [top for top in tops if split_of(top)]
-    if len(splits) > 1 and splits != tops:
-        other = ", ".join(top or "files in none" for top in tops if top not in splits)
+    found = [top for top in tops if split_of(top)]
+    if len({*map(split_of, found)}) < 2 or (splits and found != tops):
+        return []
+    if found != tops:
+        other = ", ".join(top or "files in none" for top in tops if top not in found)
         raise DeclarationError(
-            f"the folders {', '.join(splits)} in {root!r} are called as splits are, but there are others beside them: "
-            f"{other}. Name a directory that holds splits only, or one of them."
+            f"the folders {', '.join(found)} in {root!r} are called as splits are, but there are others beside them: "
+            f"{other}. Name a directory that holds splits only, or one of them; or say how to split all of them: "
+            "splits=… (--split train=1)."
         )
-    return ["/".join([*paths[0][:above], split]) for split in splits] if len(splits) > 1 else []
+    return ["/".join([*paths[0][:above], split]) for split in found]

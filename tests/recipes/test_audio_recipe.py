@@ -457,6 +457,10 @@ def test_folders_that_are_splits_stay_apart() -> None:
         DeclarationError, match="are called as splits are, but there are others beside them: music. Name"
     ):
         audio("talks")
+    assert list(audio("talks", splits={"train": 1}).declaration().splits) == ["train"]
+    for folder in ("dev1", "dev2"):  # two speakers
+        tone(f"speakers/{folder}/1.wav")
+    assert list(audio("speakers").declaration().splits) == ["train"]
 
 
 def test_a_table_of_common_voice_names_files_in_another_folder() -> None:
