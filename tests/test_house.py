@@ -68,7 +68,7 @@ def test_a_declaration_goes_no_further_than_the_plan(path: str) -> None:
 
 
 def test_files_are_chapters() -> None:
-    assert len(LINES) <= 473
+    assert len(LINES) <= 474
     assert statistics.median(LINES.values()) >= 130
     short = {path for path, lines in LINES.items() if lines < 40 and Path(path).stem not in ("__init__", "__main__")}
     assert short == SHORT

@@ -28,7 +28,7 @@ from beam_pipes.recipes.media_files import (
 )
 from beam_pipes.recipes.options import FIELDS_HELP, Option, ends_of, fields_of, hertz_of
 from beam_pipes.recipes.row_files import assign_source
-from beam_pipes.recipes.split_names import split_folders
+from beam_pipes.recipes.split_names import readers_of, split_folders
 from beam_pipes.recipes.texts import kept
 from beam_pipes.recipes.written import Code, Common, CommonOptions, EndsInTime, Module, Recipe, call, keep_time, spelled
 from beam_pipes.sources.file_source import FileContent
@@ -179,10 +179,10 @@ def audio_example(
         yield drop("no_audio")
         return
     assert isinstance(sound, FileContent)
-    if isinstance(file, Mapping) and is_hidden(sound.path):  # as a directory leaves it out
-        yield drop("hidden")
-        return
     if isinstance(file, Mapping):
+        if is_hidden(sound.path):  # as a directory leaves it out
+            yield drop("hidden")
+            return
         rows = [Row(sound.path, file)]
     else:
         rows = [Row(sound.path, {})] if transcripts is None else transcripts.rows(sound.path)
@@ -391,18 +391,8 @@ def _assign_sound_files(
         raise
     is_split = is_split or bool(common.splits)
     folders = split_folders([file.name for file in files], root, is_split) if root == given else []
-    if folders and is_split:
-        raise DeclarationError(
-            f"the folders {', '.join(folders)} of {root!r} are already splits, but splits were given too. Omit them, "
-            "or name one of the folders as the data."
-        )
     notes = common.notes_of(given)
-    readers = {
-        path.rpartition("/")[2]: call(
-            "Files", f"{root.rstrip('/')}/{path}", pattern=patterns, relative_to=root, **notes
-        )
-        for path in folders
-    }
+    readers = readers_of(folders, root, is_split, patterns=patterns, notes=notes, relative_to=root)
     module.use("beam_pipes.sources", "Files")
     module.assign("source", readers or call("Files", root, pattern=patterns, **notes))
     found = find_transcripts(

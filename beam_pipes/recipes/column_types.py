@@ -80,12 +80,12 @@ def types_of_rows(
             nested -= {name for row in sample.rows for name in row}
             sample.rows = [with_nested(row, nested) for row in sample.rows]
             sample.columns = columns_of_rows(sample.rows)
+        bad = bad or sample.bad
         if sample.numbers is not None:
             names |= dict.fromkeys(sample.numbers, True)
             continue
         for name, column in sample.columns.items():
             names[name] = names.get(name, False) or any(value not in (None, "", []) for value in column)
-        bad = bad or sample.bad
     if num_rows := sum(map(len, samples)):
         if kind == "json" and len(files_of(data).files) <= _FEW_FILES:
             _refuse_records_within(samples, declared)
@@ -229,22 +229,8 @@ _KINDS = {
 }
 # What people and programs write where there is no value.
 _MARKS = frozenset(
-    ["na", "n/a", "n.a.", "#n/a", "<na>", "nan", "nat", "nil", "null", "<null>", "(null)", r"\n", "none", "missing"]
-    + [
-        "unknown",
-        "undefined",
-        "not available",
-        "-",
-        "--",
-        ".",
-        "..",
-        "...",
-        "?",
-        "#div/0!",
-        "#value!",
-        "#ref!",
-        "#num!",
-    ]
+    "na|n/a|n.a.|#n/a|<na>|nan|nat|nil|null|<null>|(null)|\\n|none|missing|unknown|undefined|not available|-|--|.|..|"
+    "...|?|#div/0!|#value!|#ref!|#num!".split("|")
 )
 
 

@@ -25,13 +25,13 @@ from beam_pipes.errors import DeclarationError
 from beam_pipes.extras import require
 from beam_pipes.identity.canonical import Asset
 from beam_pipes.recipes.media_files import MediaFiles, at_depth, folders_of, is_hidden, layout_of
-from beam_pipes.recipes.split_names import SPLITS
+from beam_pipes.recipes.split_names import SPLITS, readers_of
 from beam_pipes.recipes.written import Code, Common, Module, call, spelled
 from beam_pipes.sources.tar import has_field
 from beam_pipes.storage.local import is_remote
 from beam_pipes.transforms.manifest_rows import ManifestRows, Row, rows_of_manifest
 
-#: What Pillow, and so imagefolder, reads as pictures; those of torchvision's ImageFolder are among them.
+#: Suffixes of pictures that Pillow reads, among them all of torchvision's ImageFolder.
 IMAGE_SUFFIXES = tuple(
     ".apng .avif .bmp .dib .gif .heic .heif .j2k .jfif .jp2 .jpe .jpeg .jpg .mpo .pbm .pcx .pgm .png .pnm .ppm .qoi "
     ".tga .tif .tiff .webp".split()
@@ -301,10 +301,8 @@ def assign_rows(
         where = f"the field {field!r} of the rows names" if field else f"the folders {', '.join(names)} of {root!r} are"
         raise DeclarationError(f"{where} the splits, but splits were given too. Omit them, or rename that.")
     notes = common.notes_of(root)
-    in_folders = {
-        name: call("Files", f"{root.rstrip('/')}/{name}", pattern=files.patterns, relative_to=root, **notes)
-        for name in (names if field is None else [])
-    }
+    folders = names if field is None else []
+    in_folders = readers_of(folders, root, None, patterns=files.patterns, notes=notes, relative_to=root)
     module.use("beam_pipes.sources", "Files")
     module.use("beam_pipes", "Asset")
     if ".rglob(" in rows.code.text:

@@ -64,6 +64,7 @@ from beam_pipes.recipes.media_files import (
 from beam_pipes.recipes.options import CLASSES_HELP, FIELDS_HELP, Option, ends_of, fields_of, names_of, size_of
 from beam_pipes.recipes.row_files import assign_source
 from beam_pipes.recipes.row_values import feature_of, number_of, numbers_of
+from beam_pipes.recipes.split_names import readers_of
 from beam_pipes.recipes.texts import kept
 from beam_pipes.recipes.written import Code, Common, CommonOptions, EndsInTime, Module, Recipe, call, keep_time
 from beam_pipes.sources.file_source import FileContent
@@ -535,15 +536,7 @@ def _assign_folders(
         if label:
             raise
         layout = Layout(0, [], [])
-    if layout.splits and common.splits:
-        raise DeclarationError(
-            f"the folders {', '.join(layout.splits)} of {root!r} are already splits, but splits were given too. Omit "
-            "them, or name one of the folders as the data."
-        )
-    readers = {
-        split.rpartition("/")[2]: call("Files", f"{root.rstrip('/')}/{split}", pattern=patterns, **notes)
-        for split in layout.splits
-    }
+    readers = readers_of(layout.splits, root, common.splits, patterns=patterns, notes=notes)
     module.assign("source", readers or call("Files", root, pattern=patterns, **notes))
     if label:
         count_other_folders(module.left_out, layout, inside, found.other_names)

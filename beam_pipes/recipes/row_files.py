@@ -1,4 +1,4 @@
-"""Inspects files of rows before anything is declared: their format, reading options, and fields.
+"""Inspects files of rows before anything is declared: their format, reading options, and first rows.
 
     files_of("sales")                  →  part-0.parquet, part-1.parquet; left out: 1 _SUCCESS
     reading_of("a.tsv", "tsv")         →  {"quote": '"'}, because its writer quotes
@@ -26,15 +26,13 @@ from typing import Any
 from beam_pipes.checks import choice
 from beam_pipes.engine.records import Table, columns_of_rows
 from beam_pipes.errors import DeclarationError, SourceError
-from beam_pipes.extras import require
 from beam_pipes.recipes.written import Common, Module, call
 from beam_pipes.sources import CSV, TSV, JSONLines, Tar
 from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX, codec_of, decompressed, read_range, refuse_unless_text
 from beam_pipes.sources.delimited import Dialect, Numbers, allow_fields_of, unique_names
 from beam_pipes.sources.record_batch import BadRecord, RecordBatch
 from beam_pipes.sources.selection import FoundFile, FoundFiles, Paths, matcher, select
-from beam_pipes.sources.tables import opened_parquet, partitions_of
-from beam_pipes.sources.tar import has_field, is_archive
+from beam_pipes.sources.tar import is_archive
 from beam_pipes.storage.local import is_remote, storage_for
 
 #: Suffix of a file, without compression → its format.
@@ -317,7 +315,7 @@ def reading_of(
     if kind not in ("csv", "tsv"):
         return options
     allow_fields_of(LOOKED_AT)
-    for file in _in_order(files_of(data).files):
+    for file in in_order(files_of(data).files):
         head = _head(file).removeprefix(b"\xef\xbb\xbf")
         if not head.strip():
             continue
@@ -436,7 +434,6 @@ class Sample:
     content: bytes
     kind: str
     reading: Mapping[str, object]
-    bad: BadRecord | SourceError | None = None  # known with the batches
 
     @functools.cached_property
     def numbers(self) -> Mapping[str, Numbers] | None:
@@ -448,7 +445,7 @@ class Sample:
         return dialect.numbers_by_column(self.content)
 
     @functools.cached_property
-    def batches(self) -> list[RecordBatch]:
+    def _read(self) -> tuple[list[RecordBatch], BadRecord | SourceError | None]:
         batches: list[RecordBatch] = []
         with tempfile.TemporaryDirectory(prefix="beam-pipes-") as directory:
             name = PurePosixPath(self.file.name)
@@ -462,9 +459,17 @@ class Sample:
             except SourceError as error:
                 if self.kind != "tar":  # which would end in the middle of a sample
                     raise
-                self.bad = error
-        self.bad = self.bad or next((row for batch in batches for row in batch.bad), None)
-        return batches
+                return batches, error
+        return batches, next((row for batch in batches for row in batch.bad), None)
+
+    @property
+    def batches(self) -> list[RecordBatch]:
+        return self._read[0]
+
+    @property
+    def bad(self) -> BadRecord | SourceError | None:
+        """The first invalid row; None in files of nothing but numbers, which have none."""
+        return None if self.numbers is not None else self._read[1]
 
     @functools.cached_property
     def rows(self) -> list[Mapping[str, Any]]:
@@ -497,7 +502,7 @@ def sampled(data: Paths | RowFiles, kind: str, **reading: object) -> Iterator[Sa
     For a tar they are its samples.
     """
     num_bytes = 0
-    for file in _in_order(files_of(data).files):
+    for file in in_order(files_of(data).files):
         content = _head(file, is_lines=kind != "tar")
         num_bytes += len(content)
         yield Sample(file, content, kind, reading)
@@ -505,7 +510,8 @@ def sampled(data: Paths | RowFiles, kind: str, **reading: object) -> Iterator[Sa
             return
 
 
-def _in_order(files: Sequence[FoundFile]) -> list[FoundFile]:
+def in_order(files: Sequence[FoundFile]) -> list[FoundFile]:
+    """Files in the order in which they are looked at: the first, the last, the others."""
     return [files[0], *files[-1:], *files[1:-1]] if len(files) > 1 else [*files]
 
 
@@ -520,81 +526,3 @@ def _head(file: FoundFile, *, is_lines: bool = True) -> bytes:
         if len(head) >= LOOKED_AT:
             return (head[: head.rfind(b"\n", 0, LOOKED_AT) + 1] if is_lines else b"") or head
     return head
-
-
-# Fields.
-
-
-def check_fields(data: Paths | RowFiles, kind: str, named: Sequence[tuple[str, str | None]], **reading: object) -> None:
-    """Raises `DeclarationError` if no record has a field; `named` is option and field.
-
-    Records are the first rows of each file, until all fields are found.
-    """
-    missing = {name: option for option, name in named if name is not None}
-    there: dict[str, None] = {}
-    around: str | None = None
-    num_records = 0
-    rows = (row for sample in sampled(data, kind, **reading) for row in sample.rows)
-    for row in _columns_of_parquet(data) if kind == "parquet" else rows:
-        num_records += 1
-        missing = {name: option for name, option in missing.items() if not has_field(row, name)}
-        if not missing:
-            return
-        there.update(dict.fromkeys(_names_of(row)))
-        held = {key: value[0] for key, value in row.items() if isinstance(value, list) and value}
-        around = around or next((key for key, one in held.items() if all(has_field(one, n) for n in missing)), None)
-    for name, option in missing.items():
-        if num_records:
-            names = [*there]
-            shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-            looked = "no file has" if kind == "parquet" else f"none of the first {num_records:,} records has"
-            flag = re.search(r"\((--[a-z-]+)\)", option)
-            advice = f", such as {flag[1]} {names[0]}" if flag is not None and names else ""
-            talks = next(filter({"messages", "conversation", "conversations"}.__contains__, names), None)
-            is_chat = talks is not None and option.startswith("text_field")
-            more = f" If {talks!r} are conversations: --chat --text-field {talks}." if is_chat else ""
-            if around is not None and kind == "json":
-                more += f" If {around!r} are the records, write one on each line first: jq -c '.{around}[]' FILE > NEW."
-            raise DeclarationError(
-                f"{option}: {looked} the field {name!r}; there are {shown}. Name one of these{advice}.{more}"
-            )
-
-
-def _names_of(row: Mapping[str, object]) -> Iterator[str]:
-    for name, value in row.items():
-        if not name.startswith("__"):
-            yield name
-            if isinstance(value, Mapping):
-                yield from (f"{name}.{inner}" for inner in _names_of(value))
-
-
-def _columns_of_parquet(data: Paths | RowFiles) -> Iterator[Mapping[str, object]]:
-    """The columns of each file, with the keys of structs, and those given by its directories."""
-    types = require("pyarrow", purpose="Parquet").types
-    for file in _in_order(files_of(data).files):
-        with opened_parquet(file.path, file.name) as parquet:
-            schema: Any = parquet.schema_arrow
-
-        def keys(fields: Any) -> dict[str, object]:
-            return {each.name: keys(each.type) if types.is_struct(each.type) else None for each in fields}
-
-        yield {**partitions_of(file.name), **keys(schema)}
-
-
-def columns_of_fields(
-    data: Paths | RowFiles, fields: Sequence[str], *, optional: Sequence[str] = ()
-) -> list[str] | None:
-    """The Parquet columns that hold some fields: `meta.text` is in `meta`, unless there is a column of this name.
-
-    And those of the `optional` ones that there are. None, for all columns, if only some of the files have one of these,
-    or the first file lacks one of `fields`: the stage that looks for it then sees what there is.
-    """
-    schemas = _columns_of_parquet(data)
-    there = next(schemas)
-    if any(name not in there and name.partition(".")[0] not in there for name in fields):
-        return None
-    beside = {*optional} & there.keys()
-    if optional and any({*optional} & other.keys() != beside for other in schemas):
-        return None
-    fields = [*fields, *(name for name in optional if name in beside)]
-    return list(dict.fromkeys(name if name in there else name.partition(".")[0] for name in fields))

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from beam_pipes.errors import DeclarationError
 from beam_pipes.recipes.row_files import RowFiles, files_of
+from beam_pipes.recipes.written import Code, call
 from beam_pipes.sources.selection import Paths
 
 #: Names of splits.
@@ -66,3 +67,26 @@ def split_folders(names: Iterable[str], root: str, splits: object) -> list[str]:
             "splits=… (--split train=1)."
         )
     return ["/".join([*paths[0][:above], split]) for split in found]
+
+
+def readers_of(
+    folders: Sequence[str],
+    root: str,
+    splits: object,
+    *,
+    patterns: Sequence[str],
+    notes: Mapping[str, str],
+    relative_to: str | None = None,
+) -> dict[str, Code]:
+    """Split → the source of its folder. Raises `DeclarationError` if there are `splits` too, but for no folders."""
+    if folders and splits:
+        raise DeclarationError(
+            f"the folders {', '.join(folders)} of {root!r} are already splits, but splits were given too. Omit them, "
+            "or name one of the folders as the data."
+        )
+    return {
+        folder.rpartition("/")[2]: call(
+            "Files", f"{root.rstrip('/')}/{folder}", pattern=patterns, relative_to=relative_to, **notes
+        )
+        for folder in folders
+    }

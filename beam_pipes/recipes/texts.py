@@ -17,12 +17,11 @@ from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.identity.canonical import Asset
 from beam_pipes.recipes.column_types import types_of_partitions
 from beam_pipes.recipes.options import DELIMITER_HELP, FIELDS_HELP, Option, fields_of
+from beam_pipes.recipes.row_fields import check_fields, columns_of_fields
 from beam_pipes.recipes.row_files import FORMATS as FORMATS
 from beam_pipes.recipes.row_files import (
     RowFiles,
     assign_source,
-    check_fields,
-    columns_of_fields,
     files_of,
     format_of,
     reading_of,

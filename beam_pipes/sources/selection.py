@@ -418,12 +418,12 @@ def _require_no_dots(path: str) -> None:
 
 
 def _found(status: ObjectStatus, base: str, selection: Selection) -> FoundFile:
-    path = status.path
+    path, name = status.path, status.path[len(base) + 1 :]
     if not path.startswith(f"{base}/"):
         raise SourceError(
             f"expected all inputs to be under relative_to={selection.relative_to!r}, found {path}", file=path
         )
-    return FoundFile(path[len(base) + 1 :], path, status.size, 0, status.generation, 0, status.content_digest)
+    return FoundFile(name, path, status.size, 0, status.generation, content_digest=status.content_digest)
 
 
 def _is_object(entry: str) -> bool:

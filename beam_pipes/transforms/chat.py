@@ -81,6 +81,11 @@ def fields_asked_about(tokenizer: str | os.PathLike[str], template: str | os.Pat
     return (*BESIDE, *sorted(frozenset().union(*read) - {*BESIDE, *_GIVEN}))
 
 
+def _probe_for(answer: Message) -> Message:
+    """Another answer in the place of one, without a thought."""
+    return {key: value for key, value in answer.items() if key not in REASONING} | {"content": _PROBE}
+
+
 class ChatTemplate:
     """A tokenizer and the template that writes messages for it, read as `transformers` reads them.
 
@@ -229,7 +234,7 @@ class ChatTemplate:
         Another answer in its place, without a thought, shows the text around it. The range begins behind the last
         generation prompt there, and ends with what ends a turn if nothing follows.
         """
-        probe = {key: value for key, value in messages[at].items() if key not in REASONING} | {"content": _PROBE}
+        probe = _probe_for(messages[at])
         around = self._tried([*messages[:at], probe, *messages[at + 1 :]], tools)
         last, before = self._tried([*messages[:at], probe], tools), self._tried(messages[:at], tools) if at else ""
         prompted = self._tried(messages[:at], tools, prompt=True)
@@ -303,7 +308,7 @@ class ChatTemplate:
         if not answers or len(spans) <= len(answers):
             return spans[-1:]
         at = answers[-1]
-        probe = {key: value for key, value in messages[at].items() if key not in REASONING} | {"content": _PROBE}
+        probe = _probe_for(messages[at])
         other = self._tried([*messages[:at], probe, *messages[at + 1 :]], tools)
         start = len(os.path.commonprefix([text, other or text]))
         return [span for span in spans if span[1] > start] or spans[-1:]

@@ -489,7 +489,7 @@ def trained_spans(
         raise TaskError(
             f"message {at} of the field {field!r} is not to be trained on (its weight is 0), and the chat template "
             "does not write each answer in a range of its own. Give a template with one {% generation %} block for "
-            "each answer (--chat-template), or train on the last one alone (--only-last).",
+            "each answer (--chat-template).",
             field=field,
         )
     return [span if is_wanted else (0, 0) for span, is_wanted in zip(spans, wanted, strict=True)]
